@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check-fast bench soak docs lock format clean
+.PHONY: help demo test check-fast live bench soak docs lock format clean
 .DEFAULT_GOAL := help
 
 help:  ## List the commands
@@ -30,6 +30,9 @@ test: $(READY)  ## Everything: format, lint, types, floor plan, tests, coverage,
 check-fast: $(READY)  ## Static checks and the quick tests, in about a minute
 	@$(BIN)/python scripts/test.py --fast
 
+live: $(READY)  ## Negotiate with a real model: ARGS="--gguf FILE --server PROGRAM" or "--base-url URL --model NAME"
+	@$(BIN)/python -m scripts.live $(ARGS)
+
 bench: $(READY)  ## Measure against the limits and peers of docs/performance.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	@$(BIN)/python benchmarks/run_all.py
@@ -44,12 +47,14 @@ format: $(READY)  ## Format the code in place
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix-only --quiet .
 
 lock:  ## Recompute the hashed requirements (needs uv)
-	@cd requirements && for f in runtime llm serve watch otel dev bench; do \
+	@cd requirements && for f in runtime llm serve watch otel nats dev bench; do \
 	  uv pip compile --quiet --generate-hashes --universal --no-emit-index-url --no-header --no-annotate \
 	    --python-version 3.11 --exclude-newer "$$(date -u -d '7 days ago' +%Y-%m-%d)" $$f.in -o $$f.txt; done; \
 	for f in langgraph faststream bubus autogen signals validators; do \
 	  uv pip compile --quiet --generate-hashes --universal --no-emit-index-url --no-header --no-annotate --only-binary :all: \
 	    --python-version 3.11 --exclude-newer "$$(date -u -d '7 days ago' +%Y-%m-%d)" peer-$$f.in -o peer-$$f.txt; done
+	@cd requirements && uv pip compile --quiet --no-deps --generate-hashes --universal --no-emit-index-url --no-header --no-annotate \
+	  --only-binary :all: --python-version 3.11 --exclude-newer "$$(date -u -d '7 days ago' +%Y-%m-%d)" live.in -o live.txt
 	@$(BIN)/python scripts/image_pins.py
 
 clean:  ## Remove everything that can be made again

@@ -14,7 +14,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 LOCKS = ROOT / "requirements"
 PINS = ROOT / "src" / "graphbus_core" / "deploy" / "lock"
-NEEDED = {"runtime": ("msgspec",), "serve": ("starlette", "uvicorn"), "otel": ("opentelemetry-api",)}
+NEEDED = {
+    "runtime": ("msgspec",),
+    "serve": ("starlette", "uvicorn"),
+    "otel": ("opentelemetry-api",),
+    "nats": ("nats-py",),
+}
 """Lock -> what the runtime imports of it, itself and by others."""
 OLD_PYTHON = re.compile(r"python_version < .3\.(?:[89]|1[01])\b")
 

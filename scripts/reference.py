@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import click
 import msgspec
@@ -70,7 +71,7 @@ NAMED = (
 ERRORS_INTRO = """\
 Each error has a code, a sentence that says what happened, the place (`file:line`) if there is one, and a hint. Errors go to
 stderr without a traceback; with `--json` they are one JSON document on stdout. The family decides the
-[exit status](command-line.md#exit-status); 1 means a bug of GraphBus, 130 that you pressed Ctrl-C. Codes are never reused or
+[exit status](command-line.md#exit-status); 1 means a bug in GraphBus, 130 that you pressed Ctrl-C. Codes are never reused or
 renumbered. Findings of `graphbus check` (GB001 …) have [pages of their own](rules/index.md).
 """
 CONFIGURATION_INTRO = """\
@@ -124,7 +125,9 @@ def for_readers(template: str) -> str:
 
 def in_italics(field: re.Match[str]) -> str:
     """A field in a sentence."""
-    return f"*{field[1].replace('_', ' ')}*"
+    return (
+        "*(what fits the cause; the message states it.)*" if field[1] == "advice" else f"*{field[1].replace('_', ' ')}*"
+    )
 
 
 def in_capitals(field: re.Match[str]) -> str:
@@ -190,8 +193,9 @@ def type_name(kind: object) -> str:
     simple: dict[object, str] = {str: "string", int: "whole number", float: "number", bool: "true or false"}
     if kind in simple:
         return simple[kind]
-    if str(kind).startswith("bool |"):
-        return 'true, false or `"auto"`'
+    choices_of = get_args(kind)
+    if choices_of and get_origin(choices_of[-1]) is Literal:
+        return f'{simple[choices_of[0]].replace(" or", ",")} or `"auto"`'
     choices = re.fullmatch(r"typing\.Literal\[(.*)\]", str(kind))
     if choices:
         return " or ".join(f"`{choice.strip()}`" for choice in choices[1].replace("'", '"').split(","))

@@ -68,7 +68,7 @@ def apply_fix(project: Project, fix: Fix) -> Project:
     return project.with_files(files)
 
 
-def mended(project: Project, code: str) -> Project:
+def fixed(project: Project, code: str) -> Project:
     """Give the project after the fix of the one finding of a rule: it is gone, and no other one has come."""
     finding = only_finding(project, code)
     fix = rules.fix_for(finding, project)

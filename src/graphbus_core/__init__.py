@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from graphbus_core.node import GraphBusNode as GraphBusNode
     from graphbus_core.runtime import run_graph as run_graph
 
-_HOME = {
+_HOME = {  # public name -> the module that defines it
     "build_graph": "build",
     "Event": "model.messages",
     "GraphBusError": "errors",
@@ -53,6 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    """Import a public name when it is first used, and keep it in this module."""
     from importlib import import_module
 
     if name in _HOME:

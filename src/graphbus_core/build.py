@@ -4,10 +4,10 @@
      8-12  engine, agents, analysis, conflicts, rounds of negotiation              negotiation/, editing/gate.py
     13-15  promotion to the source files, artifacts, done                          editing/promotion.py, store/
 
-A static build leaves out the stages that need agents. No stage imports or runs the code that is built; only the gate does,
-in a child process.
+A static build leaves out the stages that need agents. No stage imports or runs the code of the project; only the gate does, in a
+child process.
 
-Each stage imports what it needs when it runs, so that a build in which nothing has changed starts fast.
+Each stage imports its modules when it runs, so that a build in which nothing has changed starts fast.
 """
 
 from __future__ import annotations
@@ -60,16 +60,17 @@ __all__ = [
 
 BUILD = Pipeline("BUILD")
 JOURNAL = "journal"
+"""The name of the journal in the artifact folder; it exists while a promotion or undo is going on or was interrupted."""
 
 
 class Recovery(NamedTuple):
-    """A function that gets one sentence for each promotion or undo of an earlier process that had to be finished first."""
+    """Holds the function `tell`, to call with a sentence for each interrupted promotion or undo that was ended."""
 
     tell: Callable[[str], object]
 
 
 class Agreement(NamedTuple):
-    """The result of a negotiation: its records, the workspace with every accepted change, and the gate's report on that."""
+    """The result of a negotiation: its records, the workspace with all accepted changes, and the gate's report on them."""
 
     negotiations: Negotiations
     workspace: Workspace
@@ -77,11 +78,13 @@ class Agreement(NamedTuple):
 
 
 class AppliedChanges(msgspec.Struct, frozen=True):
-    """The changes of source files (a dry run: that would be made); the defaults stand for a static build.
+    """The changes of source files by a negotiation. The default values stand for a static build.
 
     Attributes:
-        project: The sources after the changes, read again.
-        diffs: Path -> unified diff.
+        negotiations: The records of the session; None for a static build.
+        files: The files that were written; empty in a dry run.
+        diffs: Path -> unified diff of each change; in a dry run of the changes that would be written.
+        project: The project with the changes; None for a static build.
     """
 
     negotiations: Negotiations | None = None
@@ -91,7 +94,13 @@ class AppliedChanges(msgspec.Struct, frozen=True):
 
 
 def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str, ...]:
-    """See `apply.end_interrupted`, which is loaded only where there is a journal."""
+    """Complete or reverse a promotion or undo that was interrupted; return a sentence about each.
+
+    This is `negotiation.apply.end_interrupted`, which is imported only if there is a journal.
+
+    Args:
+        writes_sources: Whether this build may change source files.
+    """
     if not os.path.lexists(os.path.join(config.artifacts_dir, JOURNAL)):
         return ()
     from graphbus_core.negotiation import apply
@@ -104,19 +113,24 @@ def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str
 
 @BUILD.stage("LOAD_BUILD_CONFIG")
 def load_build_config(request: BuildConfig, recovery: Recovery) -> ResolvedBuild:
-    """Merge the request with `[tool.graphbus]`, and finish a promotion that an earlier process left unfinished.
+    """Combine the request with `[tool.graphbus]`, and complete or reverse interrupted promotions.
 
     Raises:
-        UsageError: The request does not fit together, or the settings are wrong.
-        BuildError: The build is frozen, and the lock does not cover what is there now.
+        UsageError: Options of the request contradict each other, or the settings are wrong.
+        NegotiationError: The session to resume cannot be resumed.
+        EditError: An interrupted promotion can be neither completed nor reversed.
+        BuildError: The build is frozen, and an agent has not settled on its present inputs.
     """
     if request.enable_agents:
+        from graphbus_core.negotiation.backend import settle_limits
         from graphbus_core.negotiation.sessions import complete_request
 
         request = complete_request(request)
     config = settings.resolve_build(request)
-    for told in end_interrupted(config, writes_sources=config.enable_agents and not config.dry_run):
-        recovery.tell(told)
+    if request.enable_agents:
+        config = settle_limits(config)
+    for sentence in end_interrupted(config, writes_sources=config.enable_agents and not config.dry_run):
+        recovery.tell(sentence)
     if not config.is_frozen:
         return config
     from graphbus_core.negotiation.lock import check_frozen
@@ -147,7 +161,7 @@ def discover_classes(index: ModuleIndex, config: ResolvedBuild) -> NodeClasses:
     """Find the `GraphBusNode` subclasses by reading the files.
 
     Raises:
-        SeveralErrors: Everything that is wrong with the files and the graph, at once.
+        GraphBusError: A file or the graph is wrong, or there is no agent; several errors are raised together as `SeveralErrors`.
     """
     from graphbus_core.compiler import stages
 
@@ -182,7 +196,7 @@ def build_agent_graph(classes: NodeClasses, definitions: AgentDefinitions) -> Ag
 
 @BUILD.stage("COMPUTE_TOPOLOGICAL_ORDER")
 def compute_topological_order(classes: NodeClasses, graph: AgentGraph) -> ActivationOrder:
-    """Order the agents: dependencies first, arbiters last."""
+    """Return the order of activation: dependencies first, arbiters last."""
     return classes.project.order
 
 
@@ -193,7 +207,7 @@ def compute_topological_order(classes: NodeClasses, graph: AgentGraph) -> Activa
 def init_negotiation_engine(
     config: ResolvedBuild, order: ActivationOrder, bus: MessageBus, backend: Backend
 ) -> NegotiationSession:
-    """Make the session with its limits, on the bus that carries its events."""
+    """Create the negotiation session, which publishes its events on the bus."""
     from graphbus_core.negotiation.driver import NegotiationSession
 
     return NegotiationSession(config, bus, backend=backend, reviewer=backend.reviewer)
@@ -203,11 +217,12 @@ def init_negotiation_engine(
 def activate_agents(
     config: ResolvedBuild, definitions: AgentDefinitions, order: ActivationOrder, bus: MessageBus, backend: Backend
 ) -> ActiveAgents:
-    """Make an active agent for every class, in the order of activation.
+    """Create an active agent for every class, after checking that the requested git commits can be made.
 
     Raises:
-        UsageError: The settings name a model that there is not.
-        NegotiationError: Git commits are wanted, and could not be made; a model cannot be asked; another negotiation is running.
+        UsageError: The settings name a model that does not exist.
+        ModelError: A model cannot be used.
+        NegotiationError: Git commits are requested but cannot be made, or another negotiation is running.
     """
     if config.makes_commits:
         from graphbus_core.negotiation.apply import prepare_commits
@@ -220,25 +235,25 @@ def activate_agents(
 
 @BUILD.stage("AGENT_ANALYSIS_PHASE")
 def agent_analysis_phase(negotiation: NegotiationSession, agents: ActiveAgents, classes: NodeClasses) -> Analyses:
-    """Ask each agent for an analysis of its own class."""
+    """Ask each agent that has not settled for an analysis of its own class."""
     return negotiation.analyze(agents, classes.project)
 
 
 class NoEngine(msgspec.Struct, frozen=True):
-    """Stands for the engine in a static build, so that nothing of a negotiation is loaded."""
+    """Takes the place of the engine in a static build, so that no module of the negotiation is imported."""
 
 
 class NoAnalysis(msgspec.Struct, frozen=True):
-    """Stands for the analyses in a static build."""
+    """Takes the place of the analyses in a static build."""
 
 
 def no_engine(config: ResolvedBuild) -> NoEngine:
-    """Skip the engine in a static build."""
+    """Return a placeholder for the engine, in a static build."""
     return NoEngine()
 
 
 def no_analysis(definitions: AgentDefinitions) -> NoAnalysis:
-    """Skip the analyses in a static build."""
+    """Return a placeholder for the analyses, in a static build."""
     return NoAnalysis()
 
 
@@ -258,15 +273,21 @@ def multi_round_negotiation_loop(
     agents: ActiveAgents,
     conflicts: SchemaConflicts,
 ) -> Agreement:
-    """Negotiate round by round in a virtual workspace, and check all accepted changes together at the gate."""
+    """Negotiate round by round in a virtual workspace, and let the gate check all accepted changes together.
+
+    Raises:
+        GraphBusError: As `NegotiationSession.run`.
+    """
     from graphbus_core.editing.gate import Gate
     from graphbus_core.editing.sandboxes import choose_sandbox
 
-    def show(rung: str, words: str) -> None:
-        """Publish output of tested code to listeners in this process only: models read the transcript."""
+    def publish_output(rung: str, words: str) -> None:
+        """Publish output of tested code on the bus only. It is not in the transcript, which models read."""
         negotiation.bus.publish("/Negotiation/Told", {"rung": rung, "words": words})
 
-    gate = Gate(classes.project, config, choose_sandbox(config.settings.gate.isolation, Path(config.root)), show)
+    gate = Gate(
+        classes.project, config, choose_sandbox(config.settings.gate.isolation, Path(config.root)), publish_output
+    )
     outcome = negotiation.run(classes.project, agents, conflicts, gate)
     report = gate.check_tree(outcome.workspace) if outcome.workspace.changed_files() else None
     return Agreement(outcome.negotiations, outcome.workspace, report)
@@ -280,21 +301,21 @@ def apply_code_changes(config: ResolvedBuild, agreement: Agreement) -> AppliedCh
     """Write the accepted changes to the source files, all or none. A dry run only returns them.
 
     Raises:
-        NegotiationError: The accepted changes do not pass the gate together; or they are written, and the record cannot say so.
-        EditError: A file has changed meanwhile, or cannot be written.
+        NegotiationError: The changes do not pass the gate together; or they were written, but not recorded or not committed.
+        EditError: A file has changed since it was read, or cannot be written.
     """
     from graphbus_core.negotiation.apply import apply_session
 
-    landed = apply_session(config, *agreement)
-    return AppliedChanges(agreement.negotiations, *landed)
+    applied = apply_session(config, *agreement)
+    return AppliedChanges(agreement.negotiations, *applied)
 
 
 @BUILD.stage("EMIT_BUILD_ARTIFACTS")
 def emit_build_artifacts(config: ResolvedBuild, classes: NodeClasses, applied: AppliedChanges) -> BuildArtifacts:
-    """Write the artifacts, which describe the present sources, to `.graphbus/`.
+    """Write the artifacts of the project to `.graphbus/`; in a dry run only return them.
 
     Raises:
-        ArtifactError: GBE508 for a file that was saved while it was built; GBE515, GBE516 for one with which no run could start.
+        ArtifactError: GBE508, a file was changed during the build; GBE515 or GBE516, a run would refuse bytecode or a link.
     """
     from graphbus_core.compiler.stages import describe_project, history_of, last_history
 
@@ -311,7 +332,7 @@ def emit_build_artifacts(config: ResolvedBuild, classes: NodeClasses, applied: A
 def build_complete(
     config: ResolvedBuild, classes: NodeClasses, artifacts: BuildArtifacts, applied: AppliedChanges
 ) -> BuildResult:
-    """Return the result, and remember its inputs for the next build."""
+    """Return the result of the build, and store its fingerprint, by which the next build knows that nothing has changed."""
     from graphbus_core.compiler.rules import check
 
     project = applied.project or classes.project
@@ -340,14 +361,14 @@ def negotiated_build_complete(  # noqa: PLR0917 - the products of six stages
     negotiation: NegotiationSession,
     agreement: Agreement,
 ) -> BuildResult:
-    """Return the result; write the lock last, when everything that it describes is on the disk."""
+    """Return the result of a build with agents. The lock is written last, after everything that it describes."""
     result = build_complete(config, classes, artifacts, applied)
     if applied.project and artifacts.manifest:
         from graphbus_core.negotiation.lock import write_lock
 
-        written = artifacts.manifest.artifacts
-        write_lock(*agreement[:2], negotiation.settled, applied.project, written)
-    return result._replace(spent=negotiation.bills.spend)
+        digests = artifacts.manifest.artifacts
+        write_lock(*agreement[:2], negotiation.settled, applied.project, digests)
+    return result._replace(spent=negotiation.bills.spend, failure=negotiation.format_failure)
 
 
 # --- entry points -----------------------------------------------------------------------
@@ -363,38 +384,40 @@ def run_build_pipeline(
     request: BuildConfig,
     *,
     bus: MessageBus | None = None,
-    on_recovered: Callable[[str], object] = lambda _told: None,
+    on_recovered: Callable[[str], object] = lambda _sentence: None,
     backend: Backend | None = None,
 ) -> BuildResult:
-    """Build what the request names. Source: seed 001, 1.3.
+    """Run Build Mode for a request, and return its result. Source: seed 001, 1.3.
 
     Args:
-        on_recovered: Called with a sentence for each promotion or undo of an earlier process that had to be finished first.
-        bus: Carries `/Build/Stage` {stage, number, of} and the events of the negotiation.
-        backend: The models or rules behind the agents; None: as settings and environment say. It is closed at the end.
+        request: What to build, and how.
+        bus: Gets `/Build/Stage` {stage, number, of} before each stage, and the events of the negotiation.
+        on_recovered: Called with a sentence for each interrupted promotion or undo that was completed or reversed.
+        backend: The models or rules behind the agents; None: chosen by settings and environment. It is closed at the end.
 
     Raises:
-        GraphBusError: The request, the sources, the negotiation or the artifacts are at fault, by the family of the error.
+        GraphBusError: A stage failed; the class of the error says whether by the request, the sources, the negotiation or the
+            artifacts.
     """
     numbers = {name: number for number, name in enumerate(BUILD.names, start=1)}
 
-    def tell(stage: str) -> None:
+    def publish_stage(stage: str) -> None:
         if bus:
             bus.publish("/Build/Stage", {"stage": stage, "number": numbers[stage], "of": len(numbers)})
 
     if not request.enable_agents:
         with backend or nullcontext():
-            return STATIC.run(request, Recovery(on_recovered), AppliedChanges(), on_stage=tell)[BuildResult]
+            return STATIC.run(request, Recovery(on_recovered), AppliedChanges(), on_stage=publish_stage)[BuildResult]
     from graphbus_core.bus import MessageBus
     from graphbus_core.negotiation.backend import Backend
 
-    with backend or Backend() as answering:
-        carrier = bus or MessageBus(history=0)
-        return BUILD.run(request, Recovery(on_recovered), carrier, answering, on_stage=tell)[BuildResult]
+    with backend or Backend() as opened:
+        used = bus or MessageBus(history=0)
+        return BUILD.run(request, Recovery(on_recovered), used, opened, on_stage=publish_stage)[BuildResult]
 
 
 def build_graph(*paths: str, enable_agents: bool = False, dry_run: bool = False, intent: str = "") -> BuildResult:
-    """Build the agents in these files and folders; the short form of `run_build_pipeline`."""
+    """Build the agents in these files and folders: a short form of `run_build_pipeline`."""
     return run_build_pipeline(BuildConfig(paths=paths, enable_agents=enable_agents, dry_run=dry_run, intent=intent))
 
 
@@ -408,10 +431,10 @@ def __getattr__(name: str) -> nx.DiGraph[Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build from the command line with the few options of seed 001; `graphbus build` has all of them.
+    """Run `python -m graphbus_core.build`, which has few options; `graphbus build` has all of them.
 
     Returns:
-        The exit status: 0, or that of the family of the error.
+        The exit status: 0, or the status of the error, which is printed.
     """
     from argparse import ArgumentParser
 
@@ -425,29 +448,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     chosen = parser.parse_args(arguments)
     bus = MessageBus(history=0)
-    bus.subscribe("/Build/Stage", _write_stage)
+    bus.subscribe("/Build/Stage", _print_stage)
     request = BuildConfig(root_package=chosen.root, enable_agents=chosen.enable_agents, dry_run=chosen.dry_run)
     try:
-        result = run_build_pipeline(request, bus=bus, on_recovered=lambda told: sys.stderr.write(f"{told}\n"))
+        result = run_build_pipeline(request, bus=bus, on_recovered=lambda sentence: sys.stderr.write(f"{sentence}\n"))
         unchanged = " (nothing has changed)" if result.is_unchanged else ""
         for change in result.applied:
-            _write(f"Modified: {change.path}")
-        _write(f"Built {result.tally.agents} agents{unchanged}")
+            _print_line(f"Modified: {change.path}")
+        _print_line(f"Built {result.tally.agents} agents{unchanged}")
     except GraphBusError as error:
         sys.stderr.write(f"{error}\n")
         return error.status
     return 0
 
 
-def _write_stage(event: Event) -> None:
-    _write(f"{event['number']:>2}/{event['of']} {event['stage']}")
+def _print_stage(event: Event) -> None:
+    _print_line(f"{event['number']:>2}/{event['of']} {event['stage']}")
 
 
-def _write(line: str) -> None:
+def _print_line(line: str) -> None:
+    """Print a line with the prefix `[BUILD]`; print nothing once the process that reads the output has ended."""
     try:
         sys.stdout.write(f"[BUILD] {line}\n")
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has gone; the build continues without output
+    except BrokenPipeError:  # the build continues without output
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -17,8 +17,8 @@ _log = Log("graphbus.clock")
 _PATIENCE_S = 1.0
 """How long `close` waits for a timer function that is running."""
 _LONGEST_WAIT_S = 3600.0
-_FEW = 64
-"""The heap is rebuilt without cancelled timers when there are more of them than this, and more than half are cancelled."""
+_MOST_CANCELLED = 64
+"""If more timers than this, and more than half of all, are cancelled, the heap is rebuilt without them."""
 
 
 class Timer(Protocol):
@@ -91,23 +91,27 @@ class SystemClock:
             thread.join(_PATIENCE_S)
 
     def forget(self, timer: _SystemTimer) -> None:
-        """Cancel a timer and release its function; the heap is cleaned when most of its entries are cancelled."""
+        """Cancel a timer and release its function; does nothing if it was cancelled before or has begun.
+
+        If most timers in the heap are cancelled, the heap is rebuilt without them.
+        """
         with self._changed:
             if timer.work is None:
                 return
             timer.work = None
             self._cancelled += 1
-            if self._cancelled > _FEW and self._cancelled * 2 > len(self._timers):
+            if self._cancelled > _MOST_CANCELLED and self._cancelled * 2 > len(self._timers):
                 self._timers = [entry for entry in self._timers if entry[2].work is not None]
                 heapify(self._timers)
                 self._cancelled = 0
 
     def _start(self) -> None:
+        """Start the thread that runs timers; the caller holds the lock."""
         self._thread = Thread(target=self._run, name="graphbus-timer", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        """Run timers until the clock is closed."""
+        """Run timers until the clock is closed; the body of the clock's thread."""
         is_over = False
         try:
             while (work := self._wait_for_work()) is not None:
@@ -135,7 +139,7 @@ class SystemClock:
                 timer.work = None
                 if work is not None:
                     return work
-                self._cancelled -= 1
+                self._cancelled -= 1  # this timer was cancelled: look at the next one
             return None
 
 
@@ -149,19 +153,16 @@ class _SystemTimer:
         self.work: Callable[[], None] | None = work
 
     def cancel(self) -> None:
-        """Cancel the call."""
+        """Cancel the call; does nothing if it was cancelled before or has begun."""
         self._clock.forget(self)
 
 
 def _run_and_log(work: Callable[[], None]) -> None:
-    """Call a timer function; log its exception, because no caller above this thread could handle it."""
+    """Call a timer function, and log its exception: nothing on the clock's thread could handle it."""
     try:
         _, error = attempt(work)
-    except (
-        KeyboardInterrupt,
-        SystemExit,
-    ) as leaving:  # a handler raised it; no caller above this thread could catch it
-        _log.error("a timer function raised %s; the clock goes on", type(leaving).__name__)
+    except (KeyboardInterrupt, SystemExit) as interruption:  # raised by a handler
+        _log.error("a timer function raised %s; the clock continues", type(interruption).__name__)
         return
     if error is not None:
         _log.error("a timer function failed", exc_info=error)

@@ -1,7 +1,7 @@
 """Pauses the garbage collector while a GraphBus process imports its modules, which then stay in memory anyway.
 
-Without this, a tenth of the time of `graphbus check`, or until a graph is ready, is spent on searching modules for garbage. For
-the start of a process only: `resume` freezes all objects that exist by then, and so would keep garbage for ever.
+Without this, searching modules for garbage takes a tenth of the time of `graphbus check`, or of the start of a graph. For the
+start of a process only: `resume` freezes all objects that exist by then, so that garbage among them is never freed.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypedDic
 import msgspec
 
 from graphbus_core.errors import RunError
-from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
+from graphbus_core.model.deliveries import ONCE, DeliveryPolicy, OnRetry
 from graphbus_core.model.messages import Event
 from graphbus_core.model.topics import Topic, name_of
 from graphbus_core.schema.values import format_value
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
         retry_on: type[Exception] | tuple[type[Exception], ...]
         timeout: float | None
         concurrency: int
+        key: str
+        on_retry: OnRetry
 
     _Field = TypeVar("_Field", bound=_Scalar | None)
-    _Hears = TypeVar("_Hears", bound=Callable[[Any], object])
-    _HearsEvent = TypeVar("_HearsEvent", bound=Callable[[Any, Event], object])
-    _HearsDict = TypeVar("_HearsDict", bound=Callable[[Any, dict[str, Any]], object])
+    _AnyHandler = TypeVar("_AnyHandler", bound=Callable[[Any], object])
+    _EventHandler = TypeVar("_EventHandler", bound=Callable[[Any, Event], object])
+    _DictHandler = TypeVar("_DictHandler", bound=Callable[[Any, dict[str, Any]], object])
     _FirstField = TypeVar("_FirstField", bound=_Scalar | Mapping[str, object] | None)  # no Event
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
@@ -91,8 +93,8 @@ def schema_method(input_schema: Any = None, output_schema: Any = None) -> Any:
     Plain `@schema_method` takes both schemas from the annotations of the method. A parameter with a default is optional.
 
     Args:
-        input_schema: Argument name -> type. None while `output_schema` is given: arguments are not checked.
-        output_schema: Field of the returned dict -> type. None while `input_schema` is given: results are not checked.
+        input_schema: Argument name -> type. None, if `output_schema` is not None: arguments are not checked.
+        output_schema: Field of the returned dict -> type. None, if `input_schema` is not None: results are not checked.
 
     Returns:
         The method itself, or a decorator that returns it.
@@ -108,7 +110,7 @@ def schema_method(input_schema: Any = None, output_schema: Any = None) -> Any:
 
 
 class _Handles(Generic[_A]):
-    """The type of `@subscribe(TOPIC)`: one overload for each handler signature that accepts the payload of the topic.
+    """The type that `subscribe(TOPIC)` returns: one overload for each handler signature that accepts the topic's payload.
 
     The signatures are the table in docs/runtime.md. The fields of a payload are not known here, so a handler that takes several
     fields by name is accepted whatever their names and types.
@@ -120,13 +122,13 @@ class _Handles(Generic[_A]):
         def __call__(self, handler: Callable[[Any, _A], _Result], /) -> Callable[..., _Result]: ...
 
         @overload
-        def __call__(self, handler: _Hears, /) -> _Hears: ...
+        def __call__(self, handler: _AnyHandler, /) -> _AnyHandler: ...
 
         @overload
-        def __call__(self, handler: _HearsEvent, /) -> _HearsEvent: ...
+        def __call__(self, handler: _EventHandler, /) -> _EventHandler: ...
 
         @overload
-        def __call__(self, handler: _HearsDict, /) -> _HearsDict: ...
+        def __call__(self, handler: _DictHandler, /) -> _DictHandler: ...
 
         @overload
         def __call__(self, handler: Callable[[Any, Event, _A], _Result], /) -> Callable[..., _Result]: ...
@@ -173,6 +175,8 @@ def subscribe(
     retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
     timeout: float | None = None,
     concurrency: int = 1,
+    key: str = "",
+    on_retry: OnRetry = "block",
 ) -> Any:
     """Call the method for every event of one or more topics: `@subscribe(CREATED, "/Order/Paid")`.
 
@@ -185,37 +189,47 @@ def subscribe(
         retry_on: Exceptions that cause a retry. A payload that does not fit its schema is never retried.
         timeout: Seconds that one attempt of an `async def` handler may take; None: no limit.
         concurrency: How many events an `async def` handler processes at the same time.
+        key: With a ledger: the field of the payload whose values are independent of each other. Events with the same value stay
+            in order; others may be handled at the same time, in up to `partitions` processes. Empty: one order for all.
+        on_retry: With a ledger: whether an event that waits for a retry holds back the later ones of its key (`"block"`), or is
+            overtaken by them (`"skip"`).
 
     Returns:
         A decorator that returns the method unchanged.
 
     Raises:
-        RunError: GBE664 for an argument that is no topic, such as a list of topics, or the method when the call is missing.
+        RunError: GBE664 for an argument that is not a topic, such as a list of topics, or the method when the call is missing.
     """
     topics = (topic, *more)
     for each in topics:
         if not isinstance(each, str | Topic):
-            raise RunError("GBE664", got=format_value(each), example=_corrected(each))
+            raise RunError("GBE664", got=format_value(each), example=_suggest_call(each))
     policy = ONCE
-    if (retries, backoff, retry_on, timeout, concurrency) != (0, 0.1, Exception, None, 1):
+    if (retries, backoff, retry_on, timeout, concurrency, key, on_retry) != (0, 0.1, Exception, None, 1, "", "block"):
         kinds = retry_on if isinstance(retry_on, tuple) else (retry_on,)
         policy = DeliveryPolicy(
-            retries=retries, backoff_s=backoff, retry_on=kinds, timeout_s=timeout, concurrency=concurrency
+            retries=retries,
+            backoff_s=backoff,
+            retry_on=kinds,
+            timeout_s=timeout,
+            concurrency=concurrency,
+            key=key,
+            on_retry=on_retry,
         )
 
     def declare(method: Decorated) -> Decorated:
-        below = getattr(method, "__graphbus_subscriptions__", ())
-        method.__graphbus_subscriptions__ = (*map(declared, topics), *below)  # type: ignore[attr-defined]
+        below = getattr(method, "__graphbus_subscriptions__", ())  # of further decorators below this one
+        method.__graphbus_subscriptions__ = (*map(make_declaration, topics), *below)  # type: ignore[attr-defined]
         return method
 
-    def declared(each: str | Topic[Any]) -> DeclaredSubscription:
+    def make_declaration(each: str | Topic[Any]) -> DeclaredSubscription:
         return DeclaredSubscription(name_of(each), policy, getattr(each, "payload", None))
 
     return declare
 
 
-def _corrected(topic: object) -> str:
-    """Return the decorator call to suggest for an argument that is no topic."""
+def _suggest_call(topic: object) -> str:
+    """Return the decorator call to suggest for an argument that is not a topic."""
     if isinstance(topic, list | tuple | set | frozenset) and topic:
         return f"@subscribe({', '.join(repr(str(each)) for each in topic)})"
     return '@subscribe("/Order/Created")'
@@ -236,7 +250,7 @@ def publishes(topic: str | Topic[Any], schema: Any = None) -> Callable[[Decorate
         schema = topic.payload
 
     def declare(target: Decorated) -> Decorated:
-        below = vars(target).get("__graphbus_publishes__", ())
+        below = vars(target).get("__graphbus_publishes__", ())  # of further decorators below; not of base classes
         target.__graphbus_publishes__ = (DeclaredTopic(name_of(topic), schema), *below)  # type: ignore[attr-defined]
         return target
 
@@ -255,7 +269,7 @@ def depends_on(*agents: str | type) -> Callable[[Node], Node]:
 
     def declare(node: Node) -> Node:
         names = tuple(agent if isinstance(agent, str) else agent.__name__ for agent in agents)
-        below = vars(node).get("__graphbus_depends_on__", ())
+        below = vars(node).get("__graphbus_depends_on__", ())  # as in `publishes`
         node.__graphbus_depends_on__ = (*names, *below)  # type: ignore[attr-defined]
         return node
 

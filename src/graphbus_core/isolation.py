@@ -1,6 +1,6 @@
-"""Calls code of users so that an Exception becomes a value; all else, such as KeyboardInterrupt, is raised.
+"""Calls code of users so that an Exception becomes a value; other exceptions, such as KeyboardInterrupt, are raised.
 
-Theory of operation. All broad `except` clauses of the runtime stand here, one function for each shape of call: one function
+Theory of operation. All broad `except` clauses of the runtime are here, one function for each shape of call: one function
 (`attempt`), a sequence (`run_each`, `run_round`), a check before a call (`make_fast_check`, `make_fast_call`), and coroutines
 (`begin_coroutine`, `begin_work`, `resume_work`, `drive_to_end`). The shapes differ because most of them run once per event, where
 each frame and closure costs measurable time. Coroutines also catch BaseException, and hand it to the thread that waits for them:
@@ -35,7 +35,7 @@ def run_each(calls: Iterator[Callable[[T], object]], argument: T, failed: Callab
             for call in calls:
                 call(argument)
             return
-        except Exception as error:  # noqa: BLE001 - what a handler raises is its own affair: isolation
+        except Exception as error:  # noqa: BLE001 - a failed handler must not stop the others
             failed(error)
 
 
@@ -150,7 +150,7 @@ def begin_coroutine(
         enter(work)
         coroutine = call(argument)
         if type(coroutine) is not CoroutineType:
-            coroutine = _await(coroutine)
+            coroutine = _as_coroutine(coroutine)
         work.coroutine = coroutine
         for awaited in coroutine.__await__():  # takes half the time of `send`, which ends with StopIteration
             return awaited
@@ -167,7 +167,7 @@ def begin_work(work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Ca
         if not isinstance(coroutine, Awaitable):
             work.result = coroutine
             return ENDED
-        work.coroutine = coroutine if type(coroutine) is CoroutineType else _await(coroutine)
+        work.coroutine = coroutine if type(coroutine) is CoroutineType else _as_coroutine(coroutine)
         return resume_work(work, None, None)
     except BaseException as error:  # noqa: BLE001 - as above
         work.error = error
@@ -175,7 +175,7 @@ def begin_work(work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Ca
 
 
 def resume_work(work: Underway, value: Any, error: BaseException | None) -> Any:
-    """Resume a coroutine with the value that it waited for, or with an error; return what `begin_coroutine` returns."""
+    """Resume a coroutine with the value that it waited for, or with an error; return what it waits for next, or `ENDED`."""
     try:
         return work.coroutine.send(value) if error is None else work.coroutine.throw(error)
     except StopIteration as end:
@@ -199,12 +199,13 @@ def drive_to_end(awaited: Any, resume: Callable[[Any, BaseException | None], Any
         awaited = resume(value, error)
 
 
-async def _await(work: Awaitable[Any]) -> Any:
+async def _as_coroutine(work: Awaitable[Any]) -> Any:
+    """Wrap an awaitable that is not a coroutine in one."""
     return await work
 
 
 class CallRound(Protocol):
-    """The handlers of one event that a thread calls in order. `bus.core.Round` implements it.
+    """The handlers of one event that a thread calls in order. `bus.core.DeliveryRound` implements it.
 
     Attributes:
         at: The first half of the pair whose call is running or ran last.
@@ -215,14 +216,17 @@ class CallRound(Protocol):
     pairs: list[tuple[Any, Callable[[Any], object]]]
 
     def rest(self) -> list[tuple[Any, Callable[[Any], object]]]:
-        """Return the pairs after the one that `at` names."""
+        """Remove from `pairs` the one that `at` names and those before it, and return the remaining ones."""
 
 
 _RoundT = TypeVar("_RoundT", bound=CallRound)
 
 
 def run_round(round_: _RoundT, argument: object, failed: Callable[[_RoundT, Exception], object]) -> None:
-    """Call every function of the round with the argument; pass an Exception to `failed` and continue with the next one."""
+    """Call every function of the round with the argument, and set `at` before each call.
+
+    An Exception is passed to `failed` with the round; then the next function is called.
+    """
     pairs = round_.pairs
     while True:
         try:
@@ -254,7 +258,7 @@ class Job:
         self.is_over = False
 
     def perform(self) -> None:
-        """Call the function on the current thread, unless that was done or given up before."""
+        """Call the function on the current thread, unless it was called before or the job was given up."""
         work, self._work = self._work, None
         try:
             if work is not None:
@@ -271,7 +275,7 @@ class Job:
 
     @property
     def is_refused(self) -> bool:
-        """True when the job was given up, or a BaseException interrupted it."""
+        """True when the job was given up before it began, or an exception such as KeyboardInterrupt ended it."""
         return self.is_over and not self._is_done
 
     def result(self) -> Any:
@@ -290,7 +294,7 @@ def kill_marked_processes(variable: str, value: str) -> None:
     environment, and none at all on systems without /proc.
     """
     for _ in range(50):  # a process may fork between the search and the kill
-        left = _pids_with(f"{variable}={value}".encode())
+        left = _find_pids(f"{variable}={value}".encode())
         if not left:
             break
         for pid in left:
@@ -299,12 +303,12 @@ def kill_marked_processes(variable: str, value: str) -> None:
         time.sleep(0.01)
 
 
-def _pids_with(mark: bytes) -> list[int]:
-    """Return the processes whose environment contains the entry `mark`."""
+def _find_pids(mark: bytes) -> list[int]:
+    """Return the ids of the processes whose environment contains the entry `mark`, as `NAME=value`."""
     found = []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
-            # It may have ended, or belong to another user.
+            # Such a process may have ended meanwhile, or belong to another user.
             with suppress(OSError), open(f"/proc/{name}/environ", "rb") as environ:
                 if mark in environ.read().split(b"\0"):
                     found.append(int(name))

@@ -8,7 +8,7 @@
             record(handling.name, perf_counter() - started)
 
 An exception before the `yield` refuses the event or call. An exception of the handler is raised at the `yield`; middleware that
-catches it and returns has handled it. A bus without middleware pays nothing, because handlers are wrapped when they subscribe.
+catches it and returns has handled it. Without middleware there is no cost, because handlers are wrapped when they subscribe.
 """
 
 from __future__ import annotations
@@ -70,18 +70,19 @@ def run_with_middleware(middleware: Sequence[Middleware], handling: Handling, wo
     """
     if not middleware:
         return work()
-    around = _OpenMiddleware(middleware[0], handling)
+    outermost = _OpenMiddleware(middleware[0], handling)
     result: Any = None
-    with around:
+    with outermost:
         result = run_with_middleware(middleware[1:], handling, work)
-        around.is_left_open = result is not None and type(result) is not dict and isinstance(result, Awaitable)
-    return _finish(around, result) if around.is_left_open else result
+        # the first two tests only save time: `isinstance` is slow with an abstract class
+        outermost.is_left_open = result is not None and type(result) is not dict and isinstance(result, Awaitable)
+    return _await_inside(outermost, result) if outermost.is_left_open else result
 
 
-async def _finish(around: _OpenMiddleware, result: Awaitable[Any]) -> Any:
+async def _await_inside(opened: _OpenMiddleware, result: Awaitable[Any]) -> Any:
     """Await the result with the middleware entered again, so that it sees the exception and the end of async work."""
-    around.is_left_open = False
-    with around:
+    opened.is_left_open = False
+    with opened:
         return await result
 
 
@@ -101,13 +102,12 @@ def wrap_handler(
             middleware, Handling("event", agent, name, event, attempt=attempt), lambda: call(event)
         )
 
-    async def await_inside(event: Event) -> Any:
+    async def call_inside_async(event: Event) -> Any:
         result = call_inside(event)
-        return (
-            await result if isinstance(result, Awaitable) else result
-        )  # no awaitable: a middleware refused and caught it
+        # it is no awaitable if a middleware has refused the event, and another one has handled that exception
+        return await result if isinstance(result, Awaitable) else result
 
-    return await_inside if is_async else call_inside
+    return call_inside_async if is_async else call_inside
 
 
 def describe_middleware(middleware: Middleware) -> str:
@@ -132,12 +132,12 @@ class _OpenMiddleware:
         self.is_left_open = False
 
     def __enter__(self) -> None:
+        """Run the generator to its `yield`; a second entry does nothing."""
         if self._generator is not None:
             return
         generator = self._middleware(self._handling)
-        if type(generator) is not GeneratorType and not isinstance(
-            generator, Generator
-        ):  # the ABC check is slow, so the usual case is tested first
+        # the usual type is tested first, because `isinstance` is slow with an abstract class
+        if type(generator) is not GeneratorType and not isinstance(generator, Generator):
             raise RunError("GBE660", middleware=describe_middleware(self._middleware), found=type(generator).__name__)
         self._generator = generator
         for _ in generator:  # not `next`: its StopIteration could not be told from one that the work raises
@@ -145,29 +145,40 @@ class _OpenMiddleware:
         raise RunError("GBE661", middleware=describe_middleware(self._middleware))
 
     def __exit__(self, _kind: object, error: BaseException | None, trace: TracebackType | None) -> bool:
+        """Resume the generator at its `yield`, with the error if there is one; True if the middleware has handled it."""
         generator = self._generator
         if generator is None or self.is_left_open:
             return False
         if error is None:
-            for _ in generator:
-                raise self._yields_again(generator)
+            for _ in generator:  # it runs once if there is a second `yield`, else not at all
+                raise self._second_yield_error(generator)
             return False
-        return self._throw(generator, error, trace)
+        return self._throw_error(generator, error, trace)
 
-    def _throw(self, generator: Generator[None, None, None], error: BaseException, trace: TracebackType | None) -> bool:
-        """Raise the error at the `yield`; True when the middleware has handled it."""
+    def _throw_error(
+        self, generator: Generator[None, None, None], error: BaseException, trace: TracebackType | None
+    ) -> bool:
+        """Raise the error at the `yield` of the generator.
+
+        Returns:
+            True when the middleware has handled it; False when it has raised it again, or may not handle it.
+
+        Raises:
+            Exception: Any other exception that the middleware has raised instead, and GBE662 when it yields again.
+        """
         _, raised = attempt(lambda: generator.throw(error))
         if raised is None:
-            raise self._yields_again(generator)
+            raise self._second_yield_error(generator)
         if raised is error or (isinstance(error, StopIteration) and raised.__cause__ is error):
             error.__traceback__ = trace  # drop the frames of the middleware, which only passed it on
             return False
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception):  # KeyboardInterrupt and the like are always raised
             return False
-        if isinstance(raised, StopIteration):
+        if isinstance(raised, StopIteration):  # the generator has returned
             return True
         raise raised
 
-    def _yields_again(self, generator: Generator[None, None, None]) -> RunError:
+    def _second_yield_error(self, generator: Generator[None, None, None]) -> RunError:
+        """Close a generator that has yielded twice, and return the error GBE662."""
         attempt(generator.close)
         return RunError("GBE662", middleware=describe_middleware(self._middleware))

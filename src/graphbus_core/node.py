@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar, cast, overload
 
 from graphbus_core.errors import RunError, did_you_mean
@@ -34,7 +34,7 @@ class Connection(Protocol):
 
 
 class _StateOfNode:
-    """Descriptor for `self.state`: asks the graph at each use. An agent may replace it with an attribute of its own."""
+    """Descriptor for `self.state`: gets the state from the graph at each use; an agent may define its own attribute instead."""
 
     @overload
     def __get__(self, node: None, kind: type[GraphBusNode]) -> _StateOfNode: ...
@@ -96,7 +96,8 @@ class GraphBusNode:
         In an `async def` method, await it: `await self.request(...)`. An exception of the handler is raised here.
 
         Args:
-            topic: A topic that exactly one handler with a result subscribes to by its name. Handlers of patterns only listen.
+            topic: A topic without wildcards. Exactly one handler that returns a value must subscribe to it by its name. Handlers
+                of patterns get the event too, but do not answer.
             payload: A JSON-shaped value.
             timeout_s: Seconds to wait; None waits without a limit. A `def` handler that has begun always runs to its end.
 
@@ -137,11 +138,11 @@ class GraphBusNode:
             kind: The class of the other agent.
 
         Raises:
-            RunError: GBE665 when `kind` is no class, GBE621 for an attribute that is no `@schema_method`, and what `call` raises.
+            RunError: GBE665 when `kind` is not a class, GBE621 for an attribute without `@schema_method`, and what `call` raises.
         """
         if not isinstance(kind, type):
             raise RunError("GBE665", got=format_value(kind))
-        return cast("_Agent", _Remote(self, kind))
+        return cast("_Agent", _AgentProxy(self, kind))
 
     def log(self, message: object, *arguments: object, level: int = INFO) -> None:
         """Log a `%`-style message to the logger of this agent, `graphbus.agent.<class name>`.
@@ -159,17 +160,21 @@ class GraphBusNode:
     def on_stop(self) -> Awaitable[None] | None:
         """Run once, when no event waits any more; agents stop in the reverse order of their start. May be an `async def`.
 
-        Events that it publishes are delivered after the last `on_stop`, also to agents that have already stopped.
+        Events that it publishes are delivered before the next agent stops. For agents that have stopped they are dead letters.
         """
 
     def _connected(self, what: str) -> Connection:
-        """Return the connection; `what` completes the message of GBE616, such as "publish"."""
+        """Return the connection to the graph; raise GBE616 for a node that runs in no graph.
+
+        Args:
+            what: The end of the message of GBE616, such as "publish".
+        """
         if self._connection is None:
             raise RunError("GBE616", name=type(self).__name__, what=what)
         return self._connection
 
 
-class _Remote:
+class _AgentProxy:
     """Proxy for another agent: an attribute is a function that calls the method of this name over the bus."""
 
     __slots__ = ("_caller", "_kind")
@@ -178,28 +183,38 @@ class _Remote:
         self._caller, self._kind = caller, kind
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return a function that calls this method over the bus; GBE621 if it is not a `@schema_method`."""
         agent = self._kind.__name__
         function = getattr(self._kind, name, None)
         if not hasattr(function, "__graphbus_schema__"):
             methods = [each for each in dir(self._kind) if hasattr(getattr(self._kind, each), "__graphbus_schema__")]
-            known, near = ", ".join(methods) or "none", did_you_mean(name, methods)
-            raise RunError("GBE621", agent=agent, method=name, suggestion=near, known=known)
+            near, advice = did_you_mean(name, methods), advise_on_calls(methods)
+            raise RunError("GBE621", agent=agent, method=name, suggestion=near, advice=advice)
 
-        def call(*given: Any, **named: Any) -> Any:
-            arguments = _by_name(agent, function, given, named) if given else named
+        def call(*positional: Any, **named: Any) -> Any:
+            arguments = _name_arguments(agent, function, positional, named) if positional else named
             return self._caller.call(agent, name, **arguments)
 
         return call
 
 
-def _by_name(agent: str, function: Any, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    """Return all arguments by parameter name, because calls over the bus carry no positional arguments."""
+def advise_on_calls(methods: Iterable[str]) -> str:
+    """Return the hint for a call of a method that an agent does not offer; `methods` are those that it offers."""
+    known = ", ".join(sorted(methods))
+    return f"Call one of its @schema_method methods: {known}." if known else "Decorate the method with @schema_method."
+
+
+def _name_arguments(agent: str, function: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    """Return all arguments of a call of `function` by parameter name: calls over the bus have no positional arguments.
+
+    Raises:
+        RunError: GBE622 for an argument that is passed twice, or too many.
+    """
     code = unwrap_function(function).__code__
     names = code.co_varnames[1 : code.co_argcount]
-    twice = [each for each in names[: len(given)] if each in named]
-    if twice or len(given) > len(names):
-        reason = (
-            f"{twice[0]} is given twice" if twice else f"it takes {len(names)} positional arguments, not {len(given)}"
-        )
+    twice = [each for each in names[: len(positional)] if each in named]
+    if twice or len(positional) > len(names):
+        too_many = f"it takes {len(names)} positional arguments, not {len(positional)}"
+        reason = f"{twice[0]} is passed twice" if twice else too_many
         raise RunError("GBE622", agent=agent, method=function.__name__, reason=reason)
-    return {**dict(zip(names, given, strict=False)), **named}
+    return {**dict(zip(names, positional, strict=False)), **named}

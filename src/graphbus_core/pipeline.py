@@ -1,13 +1,13 @@
-"""Named stages with typed inputs and outputs; the two doors, `build.py` and `runtime.py`, are made of them.
+"""Named stages with typed inputs and outputs, of which `build.py` and `runtime.py` are made.
 
     PIPELINE = Pipeline("BUILD")
 
     @PIPELINE.stage("DISCOVER_MODULES")
     def discover_modules(config: ResolvedBuild) -> ModuleIndex: ...
 
-A stage's parameter types are its inputs and its return type is its one output. They are known by their names, so that a stage
-whose types are expensive to import costs nothing until it runs. Before the first stage runs, `check` proves that
-exactly one earlier stage, or the caller, provides each input.
+The parameter types of a stage are its inputs, and its return type is its only output. Types are identified by their names, so
+that a type that is expensive to import is not needed until the stage runs. Before the first stage runs, `check` proves that each
+input is provided by exactly one earlier stage or by the caller.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class PipelineError(Exception):
-    """The stages of a pipeline do not fit together: a mistake in the program that defines it."""
+    """The stages of a pipeline do not fit together. The bug is in the program that defines them."""
 
 
 class PipelineFinished(Exception):  # noqa: N818 - nothing is wrong
-    """Raised by a stage to end the pipeline early, because nothing is left to do.
+    """Raised by a stage to end the pipeline early because there is nothing left to do.
 
     Attributes:
         product: The result that the last stage would have returned.
@@ -41,37 +41,41 @@ class PipelineFinished(Exception):  # noqa: N818 - nothing is wrong
 
 
 class Products:
-    """The results of the stages so far, by their types: `products[AgentGraph]`."""
+    """The results of the stages so far, by type: `products[AgentGraph]` is the one of that type; KeyError if there is none.
+
+    Args:
+        given: The first products, which no stage makes.
+    """
 
     def __init__(self, *given: object) -> None:
-        self._made: dict[str, object] = {}
+        self._products: dict[str, object] = {}
         for value in given:
             self.add(value)
 
     def __getitem__(self, kind: type[T]) -> T:
-        return cast("T", self._made[kind.__name__])
+        return cast("T", self._products[kind.__name__])
 
     def get(self, kind: type[T]) -> T | None:
-        """Return the product of this type, or None if no stage has made it yet."""
-        return cast("T | None", self._made.get(kind.__name__))
+        """Return the product of this type; None if no stage has made it yet."""
+        return cast("T | None", self._products.get(kind.__name__))
 
     def __contains__(self, kind: type) -> bool:
-        return kind.__name__ in self._made
+        return kind.__name__ in self._products
 
     def by_name(self, names: Iterable[str]) -> tuple[object, ...]:
-        """Return the products of these types, by their names."""
-        return tuple(self._made[name] for name in names)
+        """Return the products of the types with these names, in this order; KeyError if one is missing."""
+        return tuple(self._products[name] for name in names)
 
     def add(self, value: object) -> None:
-        """Add a product. A second one of the same type is an error."""
+        """Add a product; raise PipelineError if there is one of the same type."""
         name = type(value).__name__
-        if name in self._made:
+        if name in self._products:
             raise PipelineError(f"{name} was made twice")
-        self._made[name] = value
+        self._products[name] = value
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """A named step: `function(*takes) -> gives`, where both are names of types."""
+    """A named step. Its function gets products of the types named in `takes`, and returns one of the type named in `gives`."""
 
     name: str
     function: Callable[..., object]
@@ -80,10 +84,7 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class Pipeline:
-    """A list of stages in order.
-
-    Seed 001 shows it as a graph; `as_graph` gives that view.
-    """
+    """A list of stages in order."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -98,10 +99,10 @@ class Pipeline:
         return tuple(stage.name for stage in self)
 
     def stage(self, name: str, *, after: str = "") -> Callable[[Function], Function]:
-        """Register the decorated function as a stage, at the end or right `after` another one.
+        """Register the decorated function as a stage, at the end, or directly after the stage named `after`.
 
         Raises:
-            PipelineError: The name is taken, or `after` is no stage.
+            PipelineError: There is a stage of this name already, or no stage named `after`.
         """
         if name in self.names:
             raise PipelineError(f"{self.name} has a stage {name} already")
@@ -109,7 +110,7 @@ class Pipeline:
             raise PipelineError(f"{self.name} has no stage {after}")
 
         def register(function: Function) -> Function:
-            *takes, gives = map(_name_of, function.__annotations__.values())
+            *takes, gives = map(_name_of_type, function.__annotations__.values())  # the return type is the last one
             position = self.names.index(after) + 1 if after else len(self._stages)
             self._stages.insert(position, Stage(name, function, tuple(takes), gives))
             return function
@@ -117,13 +118,17 @@ class Pipeline:
         return register
 
     def excluding(self, *names: str) -> Pipeline:
-        """Return a copy that leaves these stages out."""
-        rest = Pipeline(self.name)
-        rest._stages = [stage for stage in self if stage.name not in names]
-        return rest
+        """Return a copy without these stages."""
+        copy = Pipeline(self.name)
+        copy._stages = [stage for stage in self if stage.name not in names]
+        return copy
 
     def replacing(self, functions: Mapping[str, Callable[..., object]]) -> Pipeline:
-        """Return a copy in which the stages of these names run other functions, with inputs read from their annotations."""
+        """Return a copy in which some stages have other functions.
+
+        Args:
+            functions: Name of a stage -> its new function, whose annotations are the inputs and the output.
+        """
         other = Pipeline(self.name)
         for stage in self:
             function = functions.get(stage.name)
@@ -134,10 +139,13 @@ class Pipeline:
         return other
 
     def check(self, *given: type) -> None:
-        """Check that every input of every stage is given, or made by exactly one earlier stage.
+        """Check that each input of each stage is provided by the caller or by one earlier stage, and no output twice.
+
+        Args:
+            given: The types that the caller provides.
 
         Raises:
-            PipelineError: With the stage and the type.
+            PipelineError: An input is missing, or an output is there already; the message names the stage and the type.
         """
         known = {kind.__name__ for kind in given}
         for stage in self:
@@ -149,11 +157,15 @@ class Pipeline:
             known.add(stage.gives)
 
     def run(self, *given: object, on_stage: Callable[[str], None] | None = None) -> Products:
-        """Run all stages in order and return their products; a stage that raises `PipelineFinished` is the last one.
+        """Run all stages in order and return their products. If a stage raises `PipelineFinished`, it is the last one.
 
         Args:
             given: The inputs that no stage provides.
             on_stage: Called with the name of each stage before it runs.
+
+        Raises:
+            PipelineError: What `check` raises.
+            Exception: What a stage raises, other than `PipelineFinished`.
         """
         products = Products(*given)
         self.check(*(type(value) for value in given))
@@ -161,7 +173,10 @@ class Pipeline:
         return products
 
     def run_on(self, products: Products, on_stage: Callable[[str], None] | None = None) -> None:
-        """Run all stages and add their products to `products`, where the caller finds them if a later stage fails."""
+        """Run all stages as `run` does, without a check, and add their products to `products`.
+
+        If a stage fails, the caller still has the products of the stages before it.
+        """
         for stage in self:
             if on_stage:
                 on_stage(stage.name)
@@ -172,7 +187,7 @@ class Pipeline:
                 return
 
     def as_graph(self) -> nx.DiGraph[Any]:
-        """Return the stages as a `networkx.DiGraph`; its topological order is the order of the stages."""
+        """Return the stages as a `networkx.DiGraph` with an edge from each stage to the next."""
         import networkx as nx
 
         graph: nx.DiGraph[Any] = nx.DiGraph(name=self.name)
@@ -181,6 +196,6 @@ class Pipeline:
         return graph
 
 
-def _name_of(annotation: type | str) -> str:
-    """Return the name of an annotated type, which is text already in modules with postponed annotations."""
+def _name_of_type(annotation: type | str) -> str:
+    """Return the name of an annotated type. In modules with postponed annotations, the annotation is the name itself."""
     return annotation if isinstance(annotation, str) else annotation.__name__

@@ -109,7 +109,8 @@ def load_build_artifacts(config: ResolvedRun) -> BuildArtifacts:
     """Read the artifacts, verify their digests, and check that the source files are still those that were built.
 
     Raises:
-        ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each file that was changed since, GBE515.
+        ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each file that was changed since, GBE515 for bytecode that
+            does not record when its source was modified.
     """
     folder = config.artifacts_dir
     artifacts = store.load(folder, without=("negotiations.json", "modified_files.json"))
@@ -122,8 +123,12 @@ def load_build_artifacts(config: ResolvedRun) -> BuildArtifacts:
 def import_modules(artifacts: BuildArtifacts, config: ResolvedRun) -> NodeModules:
     """Import the modules of the agents that are to run, the middleware and the factory; only from inside the project.
 
+    Before that, a confined run limits this process to the declared powers, for good.
+
     Raises:
-        RunError: GBE601, GBE602, GBE604, GBE652, GBE653, GBE655, GBE663, GBE695; SeveralErrors for more than one.
+        RunError: GBE601, GBE602, GBE604 for an agent, GBE655 for the factory, GBE663 for middleware; GBE695 for a wrong `--only`;
+            GBE652, GBE653 when the process cannot be confined.
+        SeveralErrors: For more than one of them.
     """
     manifest = artifacts.manifest
     folder = config.artifacts_dir
@@ -148,11 +153,12 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Res
     """Create the agents in the order of activation, connect them to the bus and start them.
 
     Raises:
-        RunError: GBE603, GBE605, GBE611, GBE656, GBE657; SeveralErrors for more than one. GBE643, GBE645 when the file for dead
-            letters or states cannot be used. After an error the graph is stopped.
+        RunError: GBE603, GBE605, GBE611, GBE656, GBE657 for an agent that cannot be started; GBE643, GBE645 when the file for
+            dead letters or states cannot be used; GBE671 when a package for `tracing` is missing.
+        SeveralErrors: For more than one of them. After an error the graph is stopped.
     """
     topics, members = compose_from_build(artifacts, modules, config)
-    middleware = (*_tracing(config), *config.instruments, *modules.middleware)
+    middleware = (*_make_tracing(config), *config.instruments, *modules.middleware)
     bus = MessageBus(
         history=config.settings.history,
         max_hops=config.settings.max_hops,
@@ -174,17 +180,26 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Res
     with ExitStack() as undo:
         undo.callback(graph.stop)
         check_files(graph, config)
+        if config.settings.ledger:
+            from graphbus_core.ledger.attached import attach_ledger
+
+            attach_ledger(graph, config)
         undo.pop_all()
-    # A served graph delivers on a thread of its own from here on, so that agents that never stop publishing cannot delay it.
-    if config.is_serving:
-        graph.start(lambda: bus.start_dispatcher(interrupt_main_thread))
-    else:
-        graph.start()
+    # A served graph delivers on a thread of its own from here on: agents that never stop publishing cannot delay the next stage.
+    graph.start(lambda: _begin_delivering(graph, config))
     return graph
 
 
-def _tracing(config: ResolvedRun) -> tuple[Instrument, ...]:
-    """Return the middleware that makes OpenTelemetry spans, if `tracing` is set."""
+def _begin_delivering(graph: LiveGraph, config: ResolvedRun) -> None:
+    """Start the thread that delivers, if the graph is served or has a ledger; and let the ledger hand out events."""
+    if config.is_serving or graph.ledger is not None:
+        graph.bus.start_dispatcher(interrupt_main_thread)
+    if graph.ledger is not None:
+        graph.ledger.begin()
+
+
+def _make_tracing(config: ResolvedRun) -> tuple[Instrument, ...]:
+    """Return the middleware that makes OpenTelemetry spans, if `tracing` is set; GBE671 if its packages are missing."""
     if not config.settings.tracing:
         return ()
     from graphbus_core.hosting.imports import require_packages
@@ -204,41 +219,42 @@ def execute_entrypoint(
     Raises:
         RunError: GBE606 when there is no such function.
     """
-    with ExitStack() as standing:
+    with ExitStack() as open_companions:
         if hooks.on_ready:
             hooks.on_ready(graph, artifacts)
         for companion in hooks.companions:
-            standing.enter_context(companion(graph))
+            open_companions.enter_context(companion(graph))
         if hooks.before:
             hooks.before(graph)
         result = (
             EntrypointResult(hooks.work(graph)) if hooks.work else call_entrypoint(config.entrypoint, modules, graph)
         )
         if not config.is_serving and result.error is None:
-            graph.settle()  # retries included: a run that ends must not drop them
+            graph.settle()  # waits for retries too, which the end of the run would drop
     return result
 
 
 def call_entrypoint(entrypoint: str, modules: NodeModules, graph: LiveGraph) -> EntrypointResult:
-    """Call the function `"package.module:function"` with the graph if it takes a parameter; an empty name calls nothing.
+    """Call the function that is named as `package.module:function`, with the graph if it takes a parameter.
 
-    An exception that is no GraphBusError becomes RunError GBE607 in the result.
+    An `async def` runs to its end. An empty name calls nothing. An exception is part of the result; one that is no GraphBusError
+    is logged, and becomes RunError GBE607.
 
     Raises:
         RunError: GBE606 when there is no such function.
     """
     if not entrypoint:
         return EntrypointResult()
-    function = _find_function(entrypoint, modules)
+    function = _find_entrypoint(entrypoint, modules)
     code = getattr(function, "__code__", None)
     arguments = (graph,) if code is not None and code.co_argcount else ()
     value, error = attempt(lambda: _run_to_end(function(*arguments)))
     if error is None or isinstance(error, GraphBusError):
         return EntrypointResult(value, error)
     _log.error("the entry point %s failed", entrypoint, exc_info=error)
-    refusal = RunError("GBE607", where=modules.place_of(error), name=entrypoint, reason=describe_exception(error))
-    refusal.__cause__ = error
-    return EntrypointResult(None, refusal)
+    failure = RunError("GBE607", where=modules.place_of(error), name=entrypoint, reason=describe_exception(error))
+    failure.__cause__ = error
+    return EntrypointResult(None, failure)
 
 
 @PIPELINE.stage("SHUTDOWN")
@@ -256,24 +272,25 @@ def shut_down(graph: LiveGraph, entrypoint: EntrypointResult) -> RuntimeResult:
     )
 
 
-def _find_function(entrypoint: str, modules: NodeModules) -> Callable[..., Any]:
+def _find_entrypoint(entrypoint: str, modules: NodeModules) -> Callable[..., Any]:
     """Return the function that an entry point names; raise GBE606 if there is none."""
     module_name, colon, name = entrypoint.partition(":")
     if not colon or not module_name or not name:
-        raise RunError("GBE606", name=entrypoint, reason="the module or the function is missing")
+        reason, advice = "the module or the function is missing", "Write it as `package.module:function`."
+        raise RunError("GBE606", name=entrypoint, reason=reason, advice=advice)
     module = modules.import_name(module_name)
     function: Any = attempt(lambda: attrgetter(name)(module))[0]
     if not callable(function):
         suggestion = did_you_mean(name, [each for each, value in vars(module).items() if callable(value)])
-        raise RunError(
-            "GBE606", name=entrypoint, reason=f"{module_name} has no function {name!r}{suggestion}".rstrip("?")
-        )
+        near = suggestion.replace(" Did", " (did").replace("?", "?)")
+        reason = f"{module_name} has no function {name!r}{near}"
+        raise RunError("GBE606", name=entrypoint, reason=reason, advice="Name a function that this module defines.")
     result: Callable[..., Any] = function
     return result
 
 
 def _run_to_end(value: Any) -> Any:
-    """Return a plain result unchanged; run the coroutine of an `async def` entry point on a new event loop."""
+    """Return a plain result unchanged; run a coroutine to its end on a new event loop, and return its result."""
     if not isinstance(value, Coroutine):
         return value
     from asyncio import run
@@ -351,17 +368,17 @@ def ready_lines(
     """
     built = artifacts.agents.agents
     agents = [agent for agent in built if agent.name not in left_out]
-    heard = sum(len(agent.subscriptions) for agent in agents)
-    counts = (("agent", len(agents)), ("topic", len(artifacts.topics.topics)), ("subscription", heard))
-    counted = ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts)
-    named = f"only {', '.join(dict.fromkeys(only))}, " if only else ""
-    of = f" ({named}of {len(built)} agents)" if left_out else ""
-    said = (f"Loaded {counted}{of}", *confinement, "Ready. Zero LLM calls will be made during execution.")
-    return tuple(f"[RUNTIME] {line}" for line in said)
+    subscriptions = sum(len(agent.subscriptions) for agent in agents)
+    counts = (("agent", len(agents)), ("topic", len(artifacts.topics.topics)), ("subscription", subscriptions))
+    loaded = ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts)
+    selection = f"only {', '.join(dict.fromkeys(only))}, " if only else ""
+    total = f" ({selection}of {len(built)} agents)" if left_out else ""
+    lines = (f"Loaded {loaded}{total}", *confinement, "Ready. Zero LLM calls will be made during execution.")
+    return tuple(f"[RUNTIME] {line}" for line in lines)
 
 
 def raise_for_dead_letters(result: RuntimeResult) -> None:
-    """Raise RunError GBE630 when there are dead letters, so that a run that ends with lost events has an exit status."""
+    """Raise RunError GBE630 when there are dead letters, so that a run in which events were lost has an exit status above 0."""
     if result.dead_letters:
         first = result.dead_letters[0]
         count = result.statistics.dead_letters
@@ -375,11 +392,14 @@ def raise_for_dead_letters(result: RuntimeResult) -> None:
         )
 
 
-def let_handlers_finish(patience: SignalHandler, graph: LiveGraph) -> None:
-    """Make a signal wait while the main thread runs a handler, for at most the grace, which begins with the signal."""
+def let_handlers_finish(signal_handler: SignalHandler, graph: LiveGraph) -> None:
+    """Let a signal stop the graph only when the main thread is not delivering events, or when the grace is over.
+
+    The grace begins with the signal.
+    """
     main_thread = threading.main_thread().ident
-    patience.is_busy = lambda: graph.bus.is_drained_by(main_thread)
-    patience.begin_grace = graph.begin_grace
+    signal_handler.is_busy = lambda: graph.bus.is_drained_by(main_thread)
+    signal_handler.begin_grace = graph.begin_grace
 
 
 # --- python -m graphbus_core.runtime --------------------------------------------------------
@@ -399,19 +419,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given is None:
             sys.stdout.write(HELP)
             return 0
-        with show_logs(), ExitStack() as stack, stop_on_signals() as patience:
-            instruments, companions = _servers(given, stack)
+        with show_logs(), ExitStack() as stack, stop_on_signals() as signal_handler:
+            instruments, companions = _make_servers(given, stack)
             request = msgspec.structs.replace(given.request, instruments=instruments)
 
             def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
                 lines = ready_lines(artifacts, graph.left_out, request.only, graph.confinement)
                 sys.stdout.write("".join(f"{line}\n" for line in lines))
                 sys.stdout.flush()
-                let_handlers_finish(patience, graph)
+                let_handlers_finish(signal_handler, graph)
 
             result = run_runtime_pipeline(
                 request,
-                work=None if request.entrypoint else _stay_up,
+                work=None if request.entrypoint else _wait_until_stopped,
                 on_ready=on_ready,
                 companions=companions,
             )
@@ -424,8 +444,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _servers(given: Arguments, stack: ExitStack) -> tuple[tuple[Instrument, ...], tuple[Companion, ...]]:
-    """Return the instruments and companions of `--health` and `--serve`; `stack` closes their sockets."""
+def _make_servers(given: Arguments, stack: ExitStack) -> tuple[tuple[Instrument, ...], tuple[Companion, ...]]:
+    """Return the instruments and companions of `--health` and `--serve`, both empty without these; `stack` closes their sockets.
+
+    Raises:
+        GraphBusError: GBE157 for a wrong address, and what `Servers` raises.
+    """
     if not given.health and not given.serve:
         return (), ()
     from graphbus_core.hosting.serving.address import parse_address
@@ -433,16 +457,17 @@ def _servers(given: Arguments, stack: ExitStack) -> tuple[tuple[Instrument, ...]
 
     health = parse_address(given.health, "127.0.0.1") if given.health else None
     host, port = parse_address(given.serve, "127.0.0.1") if given.serve else ("", None)
-    servers = Servers(ServerOptions(bool(given.serve), host, port, health), given.request.artifacts, _say)
+    servers = Servers(ServerOptions(bool(given.serve), host, port, health), given.request.artifacts, _write_line)
     stack.callback(servers.close)
     return (servers.meter,), (servers.run_beside,)
 
 
-def _say(line: str) -> None:
+def _write_line(line: str) -> None:
     sys.stderr.write(f"[RUNTIME] {line}\n")
 
 
-def _stay_up(_graph: LiveGraph) -> None:
+def _wait_until_stopped(_graph: LiveGraph) -> None:
+    """Block until a signal raises `StopRequested`; the work of a run without an entry point."""
     wait_for_signal()
 
 

@@ -29,33 +29,34 @@ CONFIG_VARIABLE = "GRAPHBUS_CONFIG"
 def find_root(paths: Iterable[Path]) -> Path:
     """Return the project root of these paths.
 
-    It is the nearest folder upwards with a pyproject.toml; without one the working directory if the paths are below it; otherwise
-    the folder that contains them.
+    It is the nearest folder with a pyproject.toml that contains all of them. If there is none, it is the working directory if
+    that contains them, else the folder that directly contains their longest common path.
     """
     from pathlib import Path
 
     resolved = [path.resolve() for path in paths]
-    return Path(_root_of(os.path.commonpath(resolved) if resolved else os.getcwd()))
+    return Path(_find_root_of(os.path.commonpath(resolved) if resolved else os.getcwd()))
 
 
-def _root_of(nearest: str) -> str:
-    """Return the project root of one path, as text: without `pathlib` a graph starts a sixth faster."""
+def _find_root_of(nearest: str) -> str:
+    """Return the project root of one path, as `find_root` does, but as text: without `pathlib` a graph starts a sixth faster."""
     folder = nearest if os.path.isdir(nearest) else os.path.dirname(nearest)
-    for ancestor in _with_ancestors(folder):
+    for ancestor in _list_ancestors(folder):
         if os.path.isfile(os.path.join(ancestor, PROJECT_FILE)):
             return ancestor
     here = os.path.realpath(os.getcwd())
-    return here if here in _with_ancestors(folder) else os.path.dirname(nearest)
+    return here if here in _list_ancestors(folder) else os.path.dirname(nearest)
 
 
-def _with_ancestors(folder: str) -> list[str]:
+def _list_ancestors(folder: str) -> list[str]:
+    """Return the folder and all folders above it, the nearest first."""
     found = [folder]
     while (above := os.path.dirname(found[-1])) != found[-1]:
         found.append(above)
     return found
 
 
-class _Source(msgspec.Struct, frozen=True):
+class _SettingsFile(msgspec.Struct, frozen=True):
     """A file with settings: its text, the table of GraphBus in it, and the keys that lead to that table."""
 
     path: str
@@ -75,13 +76,17 @@ def load(root: Path | str) -> Settings:
         SeveralErrors: There is more than one of them.
     """
     project = os.path.join(root, PROJECT_FILE)
-    return _read_all([project] if os.path.isfile(project) else [])
+    return _merge_settings([project] if os.path.isfile(project) else [])
 
 
-def _read_all(paths: Iterable[str]) -> Settings:
-    """Return the settings of these project files, with those of GRAPHBUS_CONFIG on top."""
-    place = os.environ.get(CONFIG_VARIABLE)
-    sources = [*map(_project_source, paths), *([_place_source(place)] if place else [])]
+def _merge_settings(paths: Iterable[str]) -> Settings:
+    """Return the settings of these project files; those in the file that GRAPHBUS_CONFIG names override them.
+
+    Raises:
+        UsageError, SeveralErrors: As `load`.
+    """
+    named_file = os.environ.get(CONFIG_VARIABLE)
+    sources = [*map(_read_project_file, paths), *([_read_named_file(named_file)] if named_file else [])]
     settings = Settings()
     errors: list[GraphBusError] = []
     for source in sources:
@@ -97,54 +102,73 @@ def _read_all(paths: Iterable[str]) -> Settings:
 
 
 def place_of(root: str, *names: str) -> Place:
-    """Return the file and the line that decide a setting, where a user would change it."""
-    at_place = os.environ.get(CONFIG_VARIABLE)
+    """Return the file and the line of a setting in effect; the project file without a line if no file sets it.
+
+    Args:
+        root: The project.
+        names: The keys that lead to the setting below `[tool.graphbus]`, e.g. `"powers", "write"`.
+    """
+    named_file = os.environ.get(CONFIG_VARIABLE)
     project = os.path.join(root, PROJECT_FILE)
     sources = [
-        *([_place_source(at_place)] if at_place else []),
-        *([_project_source(project)] if os.path.isfile(project) else []),
+        *([_read_named_file(named_file)] if named_file else []),
+        *([_read_project_file(project)] if os.path.isfile(project) else []),
     ]
     for source in sources:
-        said = source.table
+        value = source.table
         for name in names:
-            said = said.get(name) if isinstance(said, dict) else None
-        if said is not None:
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is not None:
             from graphbus_core.tables import TableReader
 
             return TableReader(source.path, source.text).place((*source.names, *names[:-1]), names[-1])
     return Place(PROJECT_FILE)
 
 
-def _project_source(path: str) -> _Source:
+def _read_project_file(path: str) -> _SettingsFile:
+    """Read the table `[tool.graphbus]` of a pyproject.toml."""
     text, document = _read_toml(path)
     tool = document.get("tool", {})
-    return _Source(path, text, tool.get("graphbus", {}) if isinstance(tool, dict) else {}, ("tool", "graphbus"))
+    return _SettingsFile(path, text, tool.get("graphbus", {}) if isinstance(tool, dict) else {}, ("tool", "graphbus"))
 
 
-def _place_source(path: str) -> _Source:
-    """Read the file that GRAPHBUS_CONFIG names: a pyproject.toml, or the same tables without the prefix `tool.graphbus`."""
+def _read_named_file(path: str) -> _SettingsFile:
+    """Read the file that GRAPHBUS_CONFIG names: a pyproject.toml, or the same tables without the prefix `tool.graphbus`.
+
+    Raises:
+        UsageError: GBE161 if it cannot be read, GBE104 if it is not TOML.
+    """
     try:
         with open(path, "rb"):
             pass
     except OSError as error:
-        raise UsageError("GBE161", path=path, reason=(error.strerror or str(error)).lower()) from None
+        advice = "Correct the path, which was set with `--config` or in the variable GRAPHBUS_CONFIG."
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError("GBE161", path=path, reason=reason, advice=advice) from None
     text, document = _read_toml(path)
     tool = document.get("tool")
     if os.path.basename(path) == PROJECT_FILE or (isinstance(tool, dict) and "graphbus" in tool):
-        return _project_source(path)
-    return _Source(path, text, document, ())
+        return _read_project_file(path)
+    return _SettingsFile(path, text, document, ())
 
 
 def _read_toml(path: str) -> tuple[str, dict[str, Any]]:
+    """Return the text of a TOML file and its document; raise GBE161 if it cannot be read, GBE104 if it is not TOML."""
     import tomllib
 
     try:
         with open(path, "rb") as file:
             text = file.read().decode("utf-8")
         return text, tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        reason = str(error).rstrip(".")
-        raise UsageError("GBE104", where=Place(path), path=os.path.basename(path), reason=reason) from None
+    except OSError as error:
+        from graphbus_core.errors.system import advise_on, reason_of
+
+        raise UsageError("GBE161", path=path, reason=reason_of(error), advice=advise_on(error, path)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        reason, _, place = str(error).rstrip(".").partition(" (at line ")
+        line, _, column = place.rstrip(")").partition(", column ")
+        where = Place(path, int(line or 0), int(column or 0))
+        raise UsageError("GBE104", where=where, reason=f"{reason[:1].lower()}{reason[1:]}") from None
 
 
 def project_table(root: Path | str) -> dict[str, object]:
@@ -164,9 +188,9 @@ def project_info(root: Path | str) -> ProjectInfo:
     Raises:
         UsageError: GBE104.
     """
-    said = project_table(root)
-    known = {"title": said.get("name"), "version": said.get("version"), "description": said.get("description")}
-    return ProjectInfo(**{key: text for key, text in known.items() if isinstance(text, str) and text})
+    table = project_table(root)
+    info = {"title": table.get("name"), "version": table.get("version"), "description": table.get("description")}
+    return ProjectInfo(**{key: text for key, text in info.items() if isinstance(text, str) and text})
 
 
 def resolve_build(request: BuildConfig) -> ResolvedBuild:
@@ -190,7 +214,7 @@ def resolve_build(request: BuildConfig) -> ResolvedBuild:
         paths.append(_find_package(request.root_package))
     paths = paths or [Path()]
     root = find_root(paths)
-    settings = _override(request.settings if request.settings is not None else load(root), request)
+    settings = _apply_request(request.settings if request.settings is not None else load(root), request)
     return ResolvedBuild(
         root=str(root),
         paths=tuple(dict.fromkeys(str(path.resolve()) for path in paths)),
@@ -207,10 +231,10 @@ def resolve_build(request: BuildConfig) -> ResolvedBuild:
     )
 
 
-def _override(settings: Settings, request: BuildConfig) -> Settings:
-    """Return the settings with those of the request, which take precedence."""
-    given = {"llm": request.llm_config, "safety": request.safety_config, "refactoring_goals": request.refactoring_goals}
-    settings = change(settings, **{name: value for name, value in given.items() if value is not None})
+def _apply_request(settings: Settings, request: BuildConfig) -> Settings:
+    """Return the settings with the values of the request, which take precedence; raise GBE145 for an invalid `max_usd`."""
+    whole = {"llm": request.llm_config, "safety": request.safety_config, "refactoring_goals": request.refactoring_goals}
+    settings = change(settings, **{name: value for name, value in whole.items() if value is not None})
     if request.rounds is not None:
         settings = change(settings, safety=change(settings.safety, max_negotiation_rounds=request.rounds))
     if request.unsafe_verify:
@@ -219,6 +243,8 @@ def _override(settings: Settings, request: BuildConfig) -> Settings:
         settings = change(
             settings, llm=change(settings.llm, model=request.model, proposer="", evaluator="", arbiter="")
         )
+    if request.voters:
+        settings = change(settings, llm=change(settings.llm, evaluator=request.voters, arbiter=request.voters))
     if not request.use_cache:
         settings = change(settings, llm=change(settings.llm, use_cache=False))
     if request.max_usd is not None:
@@ -229,7 +255,7 @@ def _override(settings: Settings, request: BuildConfig) -> Settings:
 
 
 def _find_package(name: str) -> Path:
-    """Return the path of a package or module, without importing anything."""
+    """Return the path of a package or module, found without importing anything; raise GBE105 if there is none."""
     from pathlib import Path
 
     relative = Path(*name.split("."))
@@ -242,6 +268,7 @@ def _find_package(name: str) -> Path:
 
 
 def _import_folders() -> Iterator[Path]:
+    """Yield the folders in which a package is looked for: the working directory, its `src`, then `sys.path`."""
     from pathlib import Path
 
     here = Path.cwd()
@@ -264,14 +291,15 @@ def resolve_run(request: RuntimeConfig) -> ResolvedRun:
 
         request = convert_config(request)
     above, name = os.path.split(os.path.abspath(request.artifacts))
-    folder = os.path.join(
-        os.path.realpath(above), name
-    )  # an artifact folder that is a link belongs to the project that contains the link
-    root = _root_of(os.path.dirname(folder))
+    # The last part of the path is kept: an artifact folder that is a link belongs to the project that contains the link.
+    folder = os.path.join(os.path.realpath(above), name)
+    root = _find_root_of(os.path.dirname(folder))
     found = _load_for_run(root)
     settings = found.runtime
     if request.validation is not None:
         settings = change(settings, validation=request.validation)
+    if request.ledger is not None:
+        settings = change(settings, ledger=request.ledger)
     return ResolvedRun(
         artifacts_dir=folder,
         entrypoint=request.entrypoint,
@@ -282,24 +310,27 @@ def resolve_run(request: RuntimeConfig) -> ResolvedRun:
         only=request.only,
         is_confined=request.is_confined,
         powers=found.powers,
-        state_dir=_state_dir(root, settings.state_dir),
+        state_dir=_resolve_state_dir(root, settings.state_dir),
         external_topics=found.external_topics,
         settings=settings,
     )
 
 
-def _state_dir(root: str, named: str) -> str:
-    """Return the folder a graph writes to; links are resolved only outside the project."""
-    place = os.path.normpath(os.path.join(root, named))
-    return place if place.startswith(f"{root}{os.sep}") else os.path.realpath(place)
+def _resolve_state_dir(root: str, state_dir: str) -> str:
+    """Return the absolute path of the state folder; symbolic links in it are resolved only if it lies outside of the project."""
+    path = os.path.normpath(os.path.join(root, state_dir))
+    return path if path.startswith(f"{root}{os.sep}") else os.path.realpath(path)
 
 
 def _load_for_run(root: str) -> Settings:
-    """Return the settings; TOML is parsed only if it mentions GraphBus, because parsing takes a third of the start-up time."""
+    """Return the settings of a project, as `load` does.
+
+    pyproject.toml is parsed only if it mentions GraphBus, because parsing takes a third of the start-up time.
+    """
     path = os.path.join(root, PROJECT_FILE)
     try:
         with open(path, "rb") as file:
-            is_for_us = b"graphbus" in file.read()
-    except OSError:
-        is_for_us = os.path.exists(path)
-    return _read_all([path] if is_for_us else [])
+            must_parse = b"graphbus" in file.read()
+    except OSError:  # if the file exists, `_merge_settings` raises the error that fits
+        must_parse = os.path.exists(path)
+    return _merge_settings([path] if must_parse else [])

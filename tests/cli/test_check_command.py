@@ -1,4 +1,4 @@
-"""`graphbus check`: what it reports, in which form, with which exit status, and what it mends."""
+"""`graphbus check`: what it reports, in which form, with which exit status, and what it fixes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ agents/listener.py:10:30: GB301 Listener.note changes the default value of 'log'
    = fix: Make the default of 'log' anew in each call of Listener.note (--fix)
 
 Found 1 error, 1 warning, 1 note in 1 file. \
-Can be mended: 2 with `graphbus check --fix`, 1 by the agents, with `graphbus negotiate`.
+Can be fixed: 2 with `graphbus check --fix`, 1 by the agents, with `graphbus negotiate`.
 2 edges: 1 proven, 1 broken
 """
 
@@ -153,7 +153,7 @@ def test_a_file_that_is_never_read_is_named_as_such(path: str, shop: Path, capsy
     Path(path).parent.mkdir(exist_ok=True)
     Path(path).write_text("", encoding="utf-8")
     assert main(["check", path]) == 0
-    assert capsys.readouterr() == ("", f"{path}: not read, for it is a test or excluded.\n")
+    assert capsys.readouterr() == ("", f"{path}: not checked, because it is a test or excluded.\n")
 
 
 @pytest.mark.parametrize(
@@ -312,10 +312,10 @@ def test_files_that_cannot_be_read_are_reported_together_with_the_findings(
     assert "[GBE202]" in shown.err
 
 
-# --- mending ----------------------------------------------------------------------------------
+# --- fixing ----------------------------------------------------------------------------------
 
 
-def test_fix_mends_what_is_safe_and_says_so(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fix_changes_what_is_safe_and_says_so(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "agents", "--fix"]) == 3
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [
@@ -323,7 +323,7 @@ def test_fix_mends_what_is_safe_and_says_so(shop: Path, capsys: pytest.CaptureFi
         "✓ agents/listener.py: GB301 Make the default of 'log' anew in each call of Listener.note",
     ]
     assert lines[-2:] == [
-        "Found 1 error in 1 file. Can be mended: 1 by the agents, with `graphbus negotiate`.",
+        "Found 1 error in 1 file. Can be fixed: 1 by the agents, with `graphbus negotiate`.",
         "2 edges: 1 proven, 1 broken",
     ]
     assert (shop / "agents/listener.py").read_text() == dedent(LISTENER).removeprefix("\n").replace(
@@ -338,7 +338,7 @@ def test_a_diff_shows_what_fix_would_do_and_writes_nothing(shop: Path, capsys: p
     assert main(["check", "agents", "--diff"]) == 3
     shown = capsys.readouterr()
     assert "-    def note(self, text, log=[]):\n+    def note(self, text: str, log=None):\n" in shown.out
-    assert shown.err == "2 to mend in 1 file; nothing was written.\n"
+    assert shown.err == "2 to fix in 1 file; nothing was written.\n"
     assert (shop / "agents/listener.py").read_bytes() == before
     assert main(["check", "agents", "--diff", "--json"]) == 3
     assert list(document(capsys)["diffs"]) == ["agents/listener.py"]  # type: ignore[call-overload]
@@ -353,15 +353,15 @@ def test_a_file_that_changed_meanwhile_is_left_alone(shop: Path) -> None:
     from graphbus_core.model.config import BuildConfig
 
     project = Project.read(settings.resolve_build(BuildConfig(paths=("agents",))))
-    mended = apply_safe_fixes(project, CheckOptions())
+    fixed = apply_safe_fixes(project, CheckOptions())
     path = shop / "agents/listener.py"
     path.write_text("# mine\n")
     with pytest.raises(EditError, match="GBE330"):
-        write_fixes(mended)
+        write_fixes(fixed)
     assert path.read_text() == "# mine\n"
     path.unlink()
     with pytest.raises(EditError, match="GBE321"):
-        write_fixes(mended)
+        write_fixes(fixed)
 
 
 def test_no_code_of_the_project_is_run(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

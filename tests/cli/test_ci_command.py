@@ -277,10 +277,10 @@ def test_graphbus_from_a_known_place_is_installed(shop: Path) -> None:
 def test_without_hashes_it_says_who_decides_what_is_installed(shop: Path, capsys: Streams) -> None:
     write_project(shop, {"requirements.txt": PINNED + "httpx\n"})
     assert main(["ci", "github"]) == 0
-    assert "requirements.txt: not all have hashes" in capsys.readouterr().err
+    assert "requirements.txt: not all requirements have hashes" in capsys.readouterr().err
     text = (shop / WORKFLOW).read_text()
     assert "--require-hashes" not in text
-    assert "# Without hashes an index decides what is installed." in text
+    assert "# Without hashes, the package index decides what is installed." in text
 
 
 # --- what is refused ---------------------------------------------------------------------------

@@ -213,14 +213,14 @@ def test_what_cannot_be_verified_is_refused_with_what_to_do_unless_it_is_allowed
     before = sources(post)
     assert main(["negotiate", "agents/"]) == 0
     out = capsys.readouterr().out
-    assert "[GATE] Refused by G6.unverified: Without the change, too, the test command fails (exit status 1)" in out
+    assert "[GATE] Refused by G6.unverified: Even without the change, the test command fails (exit status 1)" in out
     assert "set test_command in [tool.graphbus.gate]" in out
     assert "--unsafe-verify" in out
     assert sources(post) == before
     assert main(["negotiate", "agents/", "--unsafe-verify"]) == 0
     out = capsys.readouterr().out
     assert "Unverified changes are let through: --unsafe-verify" in out
-    assert "[GATE] Not verified (G6.unverified): Without the change, too, the test command fails" in out
+    assert "[GATE] Not verified (G6.unverified): Even without the change, the test command fails" in out
     assert 'event["recipient"]' in (post / "agents" / "reader.py").read_text()
 
 
@@ -278,13 +278,13 @@ def wait_for_pytest(process: int) -> None:
     assert comes_true(lambda: runs(str(process)))
 
 
-SLOW_WHEN_BOTH_ARE_MENDED = """
+SLOW_WHEN_BOTH_ARE_FIXED = """
     import time
     from pathlib import Path
 
     def test_letters():
-        mended = "recipient" in Path("agents/reader.py").read_text(), "weight_g" in Path("agents/other.py").read_text()
-        if all(mended):
+        fixed = "recipient" in Path("agents/reader.py").read_text(), "weight_g" in Path("agents/other.py").read_text()
+        if all(fixed):
             time.sleep(1000)
     """
 
@@ -292,7 +292,7 @@ SLOW_WHEN_BOTH_ARE_MENDED = """
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_accepted_in_the_session_and_says_that_nothing_was_written(post: Path) -> None:
     write_project(post, {"agents/other.py": READER.replace("Reader", "Other").replace("recipiant", "wieght_g")})
-    write_project(post, {"tests/test_post.py": SLOW_WHEN_BOTH_ARE_MENDED})
+    write_project(post, {"tests/test_post.py": SLOW_WHEN_BOTH_ARE_FIXED})
     before = sources(post)
     status, out, talk = interrupt("build agents/ --enable-agents", "Committing.")
     assert status == 130

@@ -100,11 +100,45 @@ def test_a_status_takes_the_last_line_of_a_terminal_and_gives_way_to_text(monkey
     monkeypatch.setenv("COLUMNS", "20")
     console.prepare_streams()
     console.show_status("verifying a proposal with a long name")
-    console.show_status("voting\x1b")
-    console.show_status("voting\x1b")
+    console.show_status("voting\x1b · 12,345 tokens")
+    console.show_status("voting\x1b · 12,345 tokens")
     console.print_note("done")
     console.show_status("")
     erased = "\r\x1b[2K"
+    monkeypatch.setenv("NO_COLOR", "1")
+    console.show_status("asked")
+    assert terminal.getvalue().endswith("asked"), "a status is no colour"
+    console.show_status("")
+    assert terminal.getvalue().endswith(f"asked\r{' ' * 19}\r"), "nor is an escape sequence needed to remove it"
+    terminal.truncate(terminal.tell() - len(f"asked\r{' ' * 19}\r"))
     terminal.isatty = lambda: False
     console.show_status("not in a pipe")
-    assert terminal.getvalue() == f"\x1b[2mverifying a proposa\x1b[0m{erased}\x1b[2mvoting␛\x1b[0m{erased}done\n"
+    assert terminal.getvalue() == f"\x1b[2mverifying a propos…\x1b[0m{erased}\x1b[2mvoting␛\x1b[0m{erased}done\n"
+
+
+@pytest.mark.parametrize("is_dumb", [False, True], ids=["a pipe", "a dumb terminal"])
+def test_where_there_is_no_status_line_a_status_is_a_line_now_and_then(
+    is_dumb: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, now_s = Terminal() if is_dumb else io.StringIO(), [100.0]
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(console.time, "monotonic", lambda: now_s[0])
+    console.prepare_streams()
+    shown: list[float] = []
+    for second in range(200):
+        if second == 150:
+            console.print_note("text")
+        now_s[0], before = 100.0 + second, len(stream.getvalue())
+        console.show_status(f"waiting {second} s")
+        shown += [second] if len(stream.getvalue()) > before else []
+    assert shown == [15, 45, 105, 164, 194]
+    assert stream.getvalue().startswith("waiting 15 s\nwaiting 45 s\n")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.4, "0 s"), (59.4, "59 s"), (60, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (4e6, "1,111 h 6 min")],
+)
+def test_a_duration_is_told_in_whole_seconds(seconds: float, shown: str) -> None:
+    assert console.format_duration(seconds) == shown

@@ -70,7 +70,7 @@ def test_a_refusal_shows_place_sentence_code_and_hint_and_gives_the_status_of_it
     command: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, other = (
-        errors.BuildError("GBE205", where=errors.Place("agents/a.py", 3)),
+        errors.BuildError("GBE205", where=errors.Place("agents/a.py", 3), problem="forms a loop"),
         errors.UsageError("GBE101", path="b"),
     )
     command(fail_with(errors.SeveralErrors([first, other])))
@@ -87,7 +87,7 @@ def test_with_json_a_refusal_is_the_one_document_on_stdout(
     command: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     command(
-        fail_with(errors.BuildError("GBE205", where=errors.Place("a.py", 1))),
+        fail_with(errors.BuildError("GBE205", where=errors.Place("a.py", 1), problem="forms a loop")),
         click.Option(["--json"], is_flag=True, expose_value=False),
     )
     assert main(["probe", "--json"]) == 3

@@ -177,7 +177,7 @@ def test_agents_in_several_folders_ask_for_a_path(
     files = {"pyproject.toml": PYPROJECT, "a/orders.py": ORDERS, "b/mail.py": ORDERS.replace("OrderProcessor", "Mail")}
     assert placed(tmp_path, files, monkeypatch) == 2
     said = capsys.readouterr().err
-    assert "several folders: a, b. [GBE162]" in said
+    assert "any of them: a, b. [GBE162]" in said
     assert "--path a" in said
 
 

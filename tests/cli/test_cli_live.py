@@ -179,8 +179,8 @@ def test_the_gate_says_what_it_refuses_and_what_became_of_repairs() -> None:
     )
     assert lines[-3:] == [
         "[GATE] Refused by G4.edge: agents/a.py:7: breaks an edge",
-        "[GATE] Mended, refused again by G2: agents/a.py: does not parse",
-        "[GATE] Mended, refused again by G1.stale: changed since",
+        "[GATE] Corrected, refused again by G2: agents/a.py: does not parse",
+        "[GATE] Corrected, refused again by G1.stale: changed since",
     ]
 
 
@@ -256,8 +256,9 @@ def test_what_nobody_can_verify_is_refused_and_the_first_refusal_says_what_to_do
     (hint,) = [number for number, line in enumerate(lines) if "--unsafe-verify" in line]
     assert lines[hint - 2] == refusal
     assert lines[hint - 1 : hint + 1] == [
-        "         Nobody knows what this change would break, so that it is not even voted on. Mend what is named above, or let",
-        "         changes pass unverified with --unsafe-verify (allow_unverified in [tool.graphbus.gate]).",
+        "         This change cannot be verified, so the agents do not vote on it. Correct what is named above, or "
+        "let unverified",
+        "         changes pass with --unsafe-verify (allow_unverified in [tool.graphbus.gate]).",
     ]
 
 
@@ -278,7 +279,7 @@ def test_what_passes_unverified_is_said_at_the_beginning_and_with_each_proposal(
 @pytest.mark.parametrize(
     ("message", "line"),
     [
-        ("The project has no tests.", "No test has judged P001: The project has no tests."),
+        ("The project has no tests.", "No test was run on P001: The project has no tests."),
     ],
 )
 def test_that_no_test_has_judged_a_change_is_said_once_at_the_end(message: str, line: str) -> None:
@@ -327,15 +328,79 @@ def test_a_proposal_that_goes_back_is_shown_and_its_votes_are_forgotten() -> Non
     events = (proposed(), gated(), vote("Stock", "accept"), back, proposed(), gated(), committed("unanimous", 1, 1))
     lines = shown(*events)
     assert lines.count('[AGENT] Stock: "Accepted"') == 1
-    at = lines.index("[ARBITER] Overtaken. Its author may fit it to what was accepted, and it is voted on again.")
+    at = lines.index(
+        "[ARBITER] Sent back: it conflicts with an accepted change. Its author may adapt it, then the agents vote again."
+    )
     assert lines[at + 1] == "         because: G1.conflict: both changed it"
 
 
-def test_the_status_says_how_much_of_the_awaited_answers_has_come() -> None:
+def asked(agent: str, task: str, *proposals: str, attempt: int = 1, seconds: int = 0, characters: int = 0) -> Any:
+    return {
+        "agent": agent,
+        "task": task,
+        "proposals": list(proposals),
+        "attempt": attempt,
+        "seconds": seconds,
+        "characters": characters,
+    }
+
+
+@pytest.mark.parametrize(
+    ("awaited", "under_way", "status"),
+    [
+        (3, [], "3 answers awaited"),
+        (1, [asked("Stock", "propose")], "Stock: propose, 0 s"),
+        (1, [asked("Stock", "evaluate", "P001", "P002", seconds=12)], "Stock: evaluate P001, P002, 12 s"),
+        (
+            3,
+            [asked("Stock", "repair", "P001", attempt=2, seconds=200, characters=4119), asked("Mail", "propose")],
+            "Stock: repair P001, 3 min 20 s, attempt 2, ~1,030 tokens, 2 more to answer",
+        ),
+        (0, [], ""),
+    ],
+)
+def test_the_status_says_who_is_asked_how_long_already_and_how_much_has_come(
+    awaited: int, under_way: list[Any], status: str
+) -> None:
     live = NegotiationLines()
-    assert live.lines("/Negotiation/Awaited", {"awaited": 3, "characters": 0}) == []
-    assert live.status == "3 answers awaited"
-    live.lines("/Negotiation/Awaited", {"awaited": 1, "characters": 4120})
-    assert live.status == "1 answer awaited, 4,120 characters so far"
-    live.lines("/Negotiation/Awaited", {"awaited": 0, "characters": 0})
-    assert live.status == ""
+    live.lines("/Negotiation/Awaited", {"awaited": 9, "characters": 9, "asked": [asked("Other", "propose")]})
+    characters = sum(each["characters"] for each in under_way)
+    payload = {"awaited": awaited, "characters": characters, "asked": under_way}
+    assert live.lines("/Negotiation/Awaited", payload) == []
+    assert live.status == status
+    assert len(live.status) < 80
+
+
+def unusable(agent: str, task: str, *proposals: str, is_last: bool = False, reason: str = "no\nsection") -> Said:
+    return event("Unusable", agent=agent, task=task, proposals=proposals, is_last=is_last, reason=reason)
+
+
+def test_an_unusable_answer_is_told_when_it_comes_and_its_failure_is_not_told_again() -> None:
+    spent = event("Spent", calls=2, requests=14, tokens=9, cost_usd=0.0, unpriced=0)
+    lines = shown(
+        unusable("Stock", "evaluate", "P001", "P002"),
+        unusable("Stock", "evaluate", "P001", "P002", is_last=True, reason="x" * 500),
+        event("Failed", agent="Stock", task="evaluate", reason="two attempts"),
+        event("Failed", agent="Mail", task="propose", reason="it refuses"),
+        unusable("Mail\x1b[2J", "analyze"),
+        spent,
+        ending(),
+    )
+    assert lines == [
+        "[AGENT] Stock: unusable answer, asked again (evaluate P001, P002): no section",
+        f"[AGENT] Stock: second unusable answer (evaluate P001, P002): {'x' * 159}…",
+        "[AGENT] Mail gave no usable answer (propose): it refuses",
+        "[AGENT] Mail␛[2J: unusable answer, asked again (analyze): no section",
+        "CONVERGENCE DETECTED: 3 rounds, 2 proposals, 1 commit.",
+        "3 of 14 answers could not be used: Stock 2, Mail␛[2J 1.",
+    ]
+
+
+def test_that_nothing_could_be_tried_is_said_with_the_change_and_counted_at_the_end() -> None:
+    message = "Nothing could be tried: Stock.left cannot be made or needs another agent."
+    none = RungResult(rung="G8", status="not_run", code="G8.untried", message=message)
+    report = event("Gated", proposal_id="P001", report=GateReport(proposal_id="P001", passed=True, rungs=(none,)))
+    lines = shown(proposed(), report, committed("unanimous", 0, 0), ending())
+    assert f"[GATE] Not verified (G8.untried): {message}" in lines
+    assert lines[-1].startswith("Nothing could be tried for 1 of ")
+    assert lines[-1].endswith(": P001 (G8.untried)")

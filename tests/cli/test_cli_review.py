@@ -151,8 +151,8 @@ def test_edit_opens_the_new_text_and_takes_what_is_left(editor: Callable[[str], 
     [
         ("", "Nothing was changed."),
         ("sys.exit(3)", "The editor ended with exit status 3."),
-        ("path.write_bytes(b'\\xff')", "The text cannot be edited: "),
-        ("path.unlink()", "The text cannot be edited: "),
+        ("path.write_bytes(b'\\xff')", "The text could not be edited: "),
+        ("path.unlink()", "The text could not be edited: "),
     ],
 )
 def test_an_edit_that_comes_to_nothing_asks_again(
@@ -172,7 +172,7 @@ def test_without_an_editor_or_a_text_there_is_no_edit(
     assert "Set VISUAL or EDITOR" in capsys.readouterr().err
     monkeypatch.setenv("EDITOR", "there-is-no-such-editor")
     assert Person("e", "n").decide() == PersonDecision("no")
-    assert "The text cannot be edited" in capsys.readouterr().err
+    assert "The text could not be edited" in capsys.readouterr().err
 
 
 # --- the whole -------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_without_an_editor_or_a_text_there_is_no_edit(
 
 @pytest.fixture
 def defect(project: Callable[[Mapping[str, str]], Path]) -> Path:
-    """A project in which the rules find one thing to mend."""
+    """A project in which the rules find one thing to fix."""
     return project(
         {
             "pyproject.toml": "[project]\nname = 'x'\n",

@@ -115,7 +115,7 @@ def test_what_a_shell_would_take_apart_or_run_is_never_offered(tmp_path: Path, m
     write_project(tmp_path, {".graphbus/topics.json": json.dumps(topics)})
     monkeypatch.chdir(tmp_path)
     assert [word.value for word in complete_words(["run", "--publish"], "")] == ["/Order/Fine"]
-    assert asked(tmp_path, "run", "--publish", "").stdout == "plain\n/Order/Fine\nheard by a ]0;b\n"
+    assert asked(tmp_path, "run", "--publish", "").stdout == "plain\n/Order/Fine\nhandled by a ]0;b\n"
 
 
 def asked(folder: Path, *words: str, shell: str = "zsh") -> subprocess.CompletedProcess[str]:

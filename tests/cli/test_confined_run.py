@@ -96,7 +96,7 @@ WANTED = [
     ("/Stream/Wanted", "Rates.on_stream_wanted may not look up api.evil.example", 'network = ["api.evil.example"]'),
     ("/Report/Wanted", "Rates.on_report_wanted may not write report.txt", 'write = ["report.txt"]'),
     ("/Program/Wanted", "Rates.on_program_wanted may not start ls", "processes = true"),
-    ("/Key/Wanted", "Rates.on_key_wanted may not read the variable BANK_KEY", 'environment = ["BANK_KEY"]'),
+    ("/Key/Wanted", "Rates.on_key_wanted may not read the environment variable BANK_KEY", 'environment = ["BANK_KEY"]'),
 ]
 
 
@@ -117,7 +117,8 @@ def test_what_only_the_kernel_has_seen_is_told_with_what_the_graph_is_bound_to(p
     status, _, err = run(built(project), "--publish", "/Pipe/Wanted", "{}")
     assert status == 7
     assert (
-        "Rates.on_pipe_wanted may not do this (permission denied), because the graph runs confined: no network" in err
+        "The operating system refused an operation of Rates.on_pipe_wanted on this line (permission denied), because the "
+        "graph runs confined: no network" in err
     )
     assert "[GBE654]" in err
 
@@ -149,9 +150,9 @@ environment = ["BANK_KEY"]
     status, out, _ = run(root, "--publish", "/Key/Wanted", "{}")
     assert status == 0
     assert out.splitlines()[1:3] == [
-        "[RUNTIME] Confined: network to api.bank.example, no programs, the variables BANK_KEY; reads /etc/hosts beside the "
-        "project; writes .graphbus/state, reports/ only.",
-        "[RUNTIME] Not enforced here: which hosts native code reaches (Python code is held to them).",
+        "[RUNTIME] Confined: network to api.bank.example, no programs, environment variables BANK_KEY; reads /etc/hosts in "
+        "addition to the project; writes only to .graphbus/state, reports/.",
+        "[RUNTIME] Not enforced here: the declared hosts, for native code.",
     ]
     assert (root / "reports").is_dir()
 
@@ -159,7 +160,7 @@ environment = ["BANK_KEY"]
 def test_a_place_to_write_that_is_not_there_is_refused_before_anything_starts(project: Project) -> None:
     status, out, err = run(built(project, '[tool.graphbus.powers]\nwrite = ["reports"]\n'))
     assert (status, out) == (7, "")
-    assert "The powers let the graph write to 'reports', but it cannot be used" in err
+    assert "The powers allow the graph to write to 'reports', but this path cannot be used" in err
     assert "[GBE653]" in err
 
 
@@ -178,7 +179,7 @@ def kernel_without(*missing: str) -> tuple[str, ...]:
 def test_where_nothing_can_be_enforced_no_graph_starts(project: Project) -> None:
     status, out, err = run(built(project), program=kernel_without("landlock", "seccomp"))
     assert (status, out) == (7, "")
-    assert "A confined graph cannot run on this machine: the kernel does not enforce files" in err
+    assert "A confined graph cannot run on this machine, because the kernel cannot restrict files" in err
     assert "[GBE652]" in err
 
 

@@ -183,11 +183,14 @@ def test_what_is_broken_is_announced_by_a_version_that_was_raised_far_enough(
     change(shop)
     command = ["contract", "diff", "HEAD", "--allow-announced"]
     assert main(command) == 3
-    assert "If it is meant, raise `version` in pyproject.toml from 1.4.2 to 2.0.0 at least." in capsys.readouterr().out
+    assert (
+        "If the change is intended, raise `version` in pyproject.toml from 1.4.2 to at least 2.0.0."
+        in capsys.readouterr().out
+    )
     assert main([*command, "--format", "github"]) == 3
     told = capsys.readouterr().out
     assert "::error file=agents/stock.py" in told
-    assert "::notice title=If it is meant::" in told
+    assert "::notice title=If the change is intended::" in told
     change(shop, PYPROJECT.replace("1.4.2", "1.5.0"), "pyproject.toml")
     assert main(command) == 3
     change(shop, PYPROJECT.replace("1.4.2", "2.0.0"), "pyproject.toml")
@@ -220,9 +223,11 @@ REFUSED = {
     "no artifacts": (["contract", "empty"], 8, "GBE746", "neither agents nor artifacts"),
     "no agents": (["contract", "diff", "HEAD", "empty"], 8, "GBE746", "neither agents nor artifacts"),
     "two forms": (["contract", "--json", "--format", "github"], 2, "GBE110", "contradict"),
-    "nothing to compare with": (["contract", "--allow-breaking"], 2, "GBE110", "give --against"),
+    "nothing to compare with": (["contract", "--allow-breaking"], 2, "GBE110", "pass --against REV"),
     "an empty variable as revision": (["contract", "--against", ""], 2, "GBE110", "--against is empty"),
     "an empty variable as old state": (["contract", "diff", ""], 2, "GBE110", "OLD is empty"),
+    "a broken file in a revision": (["contract", "diff", "broken"], 8, "GBE745", "agents/torn.py:1:"),
+    "broken settings in a revision": (["contract", "diff", "unset"], 8, "GBE745", ": pyproject.toml:"),
     "no version": (["contract", "diff", "HEAD", "--current", "one"], 2, "GBE170", "'one' is not a valid version"),
     "damaged artifacts": (["contract", "damaged"], 6, "GBE5", ""),
     "half of a build": (["contract", "half"], 6, "GBE501", "manifest.json is missing"),
@@ -230,7 +235,18 @@ REFUSED = {
 }
 
 
+def _commit_as(tag: str, path: Path, text: str) -> None:
+    """Make a commit in which the file has this text, tag it, and go back to the commit before."""
+    path.write_text(text, encoding="utf-8")
+    git("add", "-A")
+    git("commit", "-q", "-m", tag)
+    git("tag", tag)
+    git("reset", "-q", "--hard", "HEAD~1")
+
+
 def test_what_cannot_be_done_is_refused(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _commit_as("broken", shop / "agents" / "torn.py", "def (")
+    _commit_as("unset", shop / "pyproject.toml", "[project")
     (shop / "empty").mkdir()
     (shop / "damaged").mkdir()
     (shop / "half").mkdir()
@@ -300,7 +316,7 @@ def test_a_version_that_is_too_low_fails_only_when_it_is_asked_for(
     arguments = ["contract", "agents/", "--against", "main", "--allow-breaking"]
     assert main(arguments) == 0
     assert main([*arguments, "--check-version"]) == 3
-    assert "pyproject.toml says 1.4.2: it has to be 2.0.0 at least." in capsys.readouterr().out
+    assert "The version in pyproject.toml is 1.4.2; it must be at least 2.0.0." in capsys.readouterr().out
     change(shop, PYPROJECT.replace("1.4.2", "2.0.0"), "pyproject.toml")
     assert main([*arguments, "--check-version"]) == 0
     assert "1.4.2 → 2.0.0" in capsys.readouterr().out

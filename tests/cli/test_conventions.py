@@ -94,6 +94,7 @@ def test_the_pages_of_the_help_are_found_in_the_table(capsys: pytest.CaptureFixt
 
 WITHOUT_JSON = {
     # `dev` writes a document on each line, because it has no end
+    "cluster up": "it shows the output of its processes",
     "completion": "it prints a script",
     "docker run": "stdout belongs to the container",
     "k8s deploy": "stdout belongs to kubectl",
@@ -120,7 +121,7 @@ def documents_of(line: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[i
     """The status and the one document of a command."""
     status = main(line)
     streams = capsys.readouterr()
-    assert "This is a bug of GraphBus" not in streams.err, streams.err
+    assert "This is a bug in GraphBus" not in streams.err, streams.err
     assert "\x1b" not in streams.out + streams.err
     return status, json.loads(streams.out)
 

@@ -217,15 +217,15 @@ def test_errors_are_shown_with_their_place_and_the_old_code_keeps_running(start:
 @pytest.mark.slow
 def test_a_graph_that_crashes_or_cannot_start_waits_for_the_next_save(start: Start) -> None:
     dev = start("dev", "shop", "--entrypoint", "visits:come", files={"shop/words.py": "GREETING = (\n"})
-    assert "shop/words.py:1" in dev.until("Nothing runs")
+    assert "shop/words.py:1" in dev.until("Nothing is running")
     dev.edit("shop/words.py", "(", '"hello"')
     dev.until("Watching")
     dev.edit("shop/clerk.py", "def on_stop", "def on_start(self):\n        1 / 0\n\n    def on_stop")
-    told = dev.until("Nothing runs")
+    told = dev.until("Nothing is running")
     assert re.search(r"shop/clerk.py:6: error: .*on_start.*GBE605", told)
     dev.edit("shop/clerk.py", "1 / 0", "from threading import Timer; import os; Timer(1, os._exit, [9]).start()")
     dev.until("checked, built, restarted in")
-    assert "The graph has ended with status 9: waiting for a save" in dev.line()
+    assert "The graph ended with status 9. Save a file to start it again." in dev.line()
     dev.edit("shop/clerk.py", "Timer(1, os._exit, [9]).start()", "pass")
     dev.until("restarted in")
     dev.logged("hello guest")

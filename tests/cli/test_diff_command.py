@@ -103,7 +103,7 @@ def test_an_old_format_is_compared_as_it_would_be_and_left_as_it_is(
     assert main(["diff", str(old), ".", "--exit-code"]) == 0
     streams = capsys.readouterr()
     assert streams.out == f"✓ No difference between {old} and ..\n"
-    assert streams.err == "Not compared, as an old format does not say it: imports, third_party.\n"
+    assert streams.err == "Not compared, because the old format does not contain it: imports, third_party.\n"
     assert main(["diff", str(old), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["old"]["format"], told["new"]["format"]) == (1, SCHEMA_VERSION)

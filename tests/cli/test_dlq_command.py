@@ -222,7 +222,7 @@ def test_letters_without_a_handler_or_a_payload_are_told_and_kept(run, shop: Pat
     shown = run("dlq", "replay", "--all")
     assert shown.status == 7
     assert "This graph no longer has the handler Carrier.gone of /Order/Placed" in shown.out
-    assert "its payload was no JSON" in shown.out
+    assert "its payload was not JSON" in shown.out
     assert [(each["id"], each["replays"]) for each in listed(run)] == [(1, 0), (2, 0)]
     assert "The payload was not JSON." in run("dlq", "show", "2").out
 
@@ -271,7 +271,7 @@ def test_a_letter_that_is_dropped_while_others_are_replayed_is_not_delivered(
     monkeypatch.setattr(DeadLetterFile, "begin_replay", drop_the_second)
     shown = run("dlq", "replay", "--all")
     assert shown.status == 7
-    assert shown.out.splitlines()[1] == "✗ 2  it was dropped meanwhile"
+    assert shown.out.splitlines()[1] == "✗ 2  it was dropped in the meantime"
     assert (shop / "booked").read_text() == "1\n"
 
 

@@ -125,7 +125,7 @@ def test_without_an_engine_the_files_are_written_and_the_status_says_that_there_
     assert files_of(shop) == WRITTEN
     said = capsys.readouterr()
     assert "written      Dockerfile\n" in said.out
-    assert "docker or podman was not found. [GBE704]" in said.err
+    assert "docker or podman was not found on PATH. [GBE704]" in said.err
     assert "`docker build --tag the-shop:1.4.2-local .`" in said.err
     assert main(["docker", "build", "--no-build"]) == 0
     assert "GBE704" not in capsys.readouterr().err
@@ -240,10 +240,12 @@ def test_agents_that_import_packages_need_them_pinned(
 
 def test_what_the_settings_ask_for_is_installed(shop: Path) -> None:
     pyproject = shop / "pyproject.toml"
-    pyproject.write_text(pyproject.read_text() + "tracing = true\n")
+    pyproject.write_text(pyproject.read_text() + 'tracing = true\nledger = "nats://nats:4222"\n')
     assert main(["docker", "build", "--no-build", "--serve"]) == 0
     installed = (shop / "docker" / "requirements.txt").read_text()
-    assert all(f"\n{name}==" in installed for name in ("msgspec", "starlette", "uvicorn", "opentelemetry-api"))
+    assert all(
+        f"\n{name}==" in installed for name in ("msgspec", "starlette", "uvicorn", "opentelemetry-api", "nats-py")
+    )
     assert installed.count("\ntyping-extensions==") == 1
     assert "networkx" not in installed
 

@@ -176,7 +176,7 @@ def test_without_colour_no_terminal_gets_an_escape_sequence(with_demo: Path) -> 
     seen = at_terminal(COLOURED, with_demo, NO_COLOR="1")
     assert [*seen] == [str(line) for line in COLOURED]
     for line, shown in seen.items():
-        assert b"This is a bug of GraphBus" not in shown, shown.decode()
+        assert b"This is a bug in GraphBus" not in shown, shown.decode()
         assert _SEQUENCE.findall(shown) == [], line
 
 

@@ -111,8 +111,8 @@ def test_a_good_change_passes_every_rung_and_nothing_is_written(shop: Path, caps
     out = capsys.readouterr().out
     assert "1 file against HEAD" in out
     assert "✓ G6 tests" in out
-    assert "~ /Shop/Sold: its contract changes, and no edge breaks." in out
-    assert "not judged, and not there when it was tried: README.md" in out
+    assert "~ /Shop/Sold: its contract changes, but no edge breaks." in out
+    assert "not judged, and absent from the copy in which the tests ran: README.md" in out
     assert contents(shop.parents[1]) == before
 
 

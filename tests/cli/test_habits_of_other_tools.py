@@ -26,7 +26,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 @pytest.mark.parametrize("command", ["negotiate", "build", "check", "dev"])
 def test_artifacts_are_no_agents(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, ".graphbus"]) == 2
-    assert ".graphbus contains what a build has written, not agents. [GBE190]" in capsys.readouterr().err
+    assert ".graphbus contains build artifacts, not agents. [GBE190]" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("built")
@@ -35,7 +35,7 @@ def test_artifacts_are_no_agents(command: str, capsys: pytest.CaptureFixture[str
 def test_source_files_are_no_artifacts(command: str, place: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, place]) == 2
     told = capsys.readouterr().err
-    assert f"{place.rstrip('/')} contains source files, not what a build has written. [GBE191]" in told
+    assert f"{place.rstrip('/')} contains source code, not build artifacts. [GBE191]" in told
     assert f"`graphbus check {place.rstrip('/')}`" in told
 
 
@@ -48,8 +48,8 @@ def test_a_folder_with_neither_is_said_to_have_no_artifacts(capsys: pytest.Captu
 
 
 WORDS = [
-    ("inspect --format json", "Invalid value for '--format': 'json' is not one of 'tree', 'mermaid'. Write '--json'."),
-    ("build agents --format json", "graphbus build has no option --format. Write '--json'."),
+    ("inspect --format json", "Invalid value for '--format': 'json' is not one of 'tree', 'mermaid'. Use '--json'."),
+    ("build agents --format json", "graphbus build has no option --format. Use '--json'."),
     ("negotiate agents --llm-model x", "graphbus negotiate has no option --llm-model. Did you mean '--model'?"),
 ]
 
@@ -73,7 +73,7 @@ def test_a_folder_of_classes_that_are_no_agents_says_why(
     write_project(tmp_path, NO_AGENTS)
     monkeypatch.chdir(tmp_path)
     for folder, code, why in (
-        ("agents", "GB319", "graphbus_core has no 'Agent', so that Orders is no agent"),
+        ("agents", "GB319", "graphbus_core has no 'Agent', so Orders is not an agent"),
         ("tests_of_old", "GB320", "A is in no graph: tests_of_old/test_orders.py is not read"),
         ("tests_of_old/test_orders.py", "GB320", "A is in no graph: tests_of_old/test_orders.py is not read"),
     ):
@@ -100,5 +100,5 @@ class Orders(GraphBusNode):
     monkeypatch.chdir(tmp_path)
     assert main(["check", "agents"]) == 3
     told = " ".join(capsys.readouterr().out.split())
-    assert "Orders needs bus to be made" in told
-    assert "Take the parameter away, here and from `super().__init__()`" in told
+    assert "Orders needs bus to be created" in told
+    assert "Remove the parameter, here and from `super().__init__()`" in told

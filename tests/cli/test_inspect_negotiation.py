@@ -121,7 +121,7 @@ def test_one_proposal_is_shown_whole(here: Path, capsys: pytest.CaptureFixture[s
     for expected in (
         "P001  accepted  rename skuu to sku",
         "why:         Stock sends sku.",
-        "mends:       GB003",
+        "fixes:       GB003",
         "affects:     Stock",
         "-0",
         "+1",

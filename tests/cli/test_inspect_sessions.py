@@ -156,7 +156,7 @@ def test_one_proposal_tells_everything(here: Path, capsys: pytest.CaptureFixture
         "  Referee (ARBITER)  accept\n"
         "\n"
         "Review\n"
-        "  A person said yes (I want it)\n"
+        "  A person answered yes (I want it)\n"
         "\n"
         "Outcome\n"
         "  C001: unanimous (Stock), changed agents/order.py\n"

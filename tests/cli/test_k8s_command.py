@@ -37,8 +37,8 @@ def test_files_are_written_and_what_matters_is_said(stations: Path, capsys: pyte
     assert main([*GENERATE, "--serve"]) == 0
     written = capsys.readouterr()
     assert [line.split() for line in written.out.splitlines()] == [["written", f"k8s/{path}"] for path in FILES]
-    assert "State is kept: stations has a volume of 1Gi." in written.err
-    assert "key `token` of the secret stations-token in weather" in written.err
+    assert "State is stored: stations has a volume of 1Gi." in written.err
+    assert "secret stations-token in weather, with the token under the key `token`" in written.err
     assert "`graphbus docker build --serve`" in written.err
 
 
@@ -81,7 +81,7 @@ def test_other_content_is_not_overwritten_without_force(stations: Path, capsys: 
 VALUES_THAT_A_CLUSTER = [
     (["--namespace", "Production"], "GBE703", "'Production' is not a valid namespace"),
     (["--name", "2fast"], "GBE703", "the name of a service must begin with a letter"),
-    (["--image", "stations"], "GBE720", "it has no digest, and no tag but `latest`"),
+    (["--image", "stations"], "GBE720", "without a digest or a tag other than `latest`"),
     (["--image", "Stations:1"], "GBE703", "not a valid image reference"),
     (["--memory", "256"], "GBE703", "followed by one of Ki, Mi, Gi"),
     (["--cpu", "100mi"], "GBE703", "'100mi' is not a valid amount of CPU"),
@@ -146,7 +146,7 @@ SHARING = {
     "a topic from outside that both hear": (
         "class First(GraphBusNode):\n    @subscribe('/Ex/It')\n    def on(self): ...\n"
         "class Second(GraphBusNode):\n    @subscribe('/Ex/*')\n    def on(self): ...\n",
-        ["First and Second both hear /Ex/It"],
+        ["First and Second both subscribe to /Ex/It"],
     ),
     "a topic that is computed": (
         "class First(GraphBusNode):\n    def go(self, what): self.publish(f'/A/{what}', {})\n"

@@ -54,7 +54,7 @@ def cluster(place: Path) -> Iterator[Cluster]:
 def test_a_dry_run_asks_the_cluster_and_changes_nothing(cluster: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["k8s", "deploy", "--dry-run"]) == 0
     said = capfd.readouterr().err
-    assert said.index("To context testing, http://127.0.0.1:") < said.index("$ ")
+    assert said.index("To the context testing (http://127.0.0.1:") < said.index("$ ")
     assert "  Deployment graphbus-orders in production\n" in said
     assert "  with graphbus-orders:0.1.0\n" in said
     assert "deployment.apps/graphbus-orders created (server dry run)" in said
@@ -92,7 +92,7 @@ def test_without_a_terminal_nothing_is_applied_unless_yes_is_said(
     with open(os.devnull) as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         assert main(["k8s", "deploy"]) == 8
-    assert "Deploying to context testing, http://127.0.0.1:" in capfd.readouterr().err
+    assert "Deploying to the context testing (http://127.0.0.1:" in capfd.readouterr().err
     assert cluster.writes == []
 
 
@@ -113,10 +113,10 @@ def test_a_person_is_asked(cluster: Cluster, place: Path, answer: str, status: i
     ("options", "code", "said"),
     [
         (["nowhere"], "GBE730", "There is no kustomization.yaml in this folder."),
-        (["--context", "other"], "GBE731", "kubectl knows no cluster to deploy to: "),
-        (["--image", "orders:latest"], "GBE720", "may be another one tomorrow"),
+        (["--context", "other"], "GBE731", "kubectl has no cluster to deploy to: "),
+        (["--image", "orders:latest"], "GBE720", "its name may later refer to a different image"),
         (["--timeout", "soon"], "GBE703", "'soon' is not a valid time: it must be one or more numbers"),
-        (["--namespace", "staging"], "GBE729", "for the namespace staging, but name production"),
+        (["--namespace", "staging"], "GBE729", "for the namespace staging, but they use: production"),
     ],
 )
 def test_refusals(
@@ -193,7 +193,9 @@ def test_a_kubectl_that_is_killed_is_told_from_one_that_fails(
 ) -> None:
     stand_in(place, monkeypatch, "apply) kill -KILL $$;;")
     assert main(["k8s", "deploy", "--yes"]) == 8
-    assert "`kubectl apply -f` failed with exit status 137 (killed by SIGKILL). [GBE705]" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert "`kubectl apply` failed with exit status 137 (killed by SIGKILL). [GBE705]" in err
+    assert "It may have run out of memory." in err
 
 
 HEARING = """
@@ -255,5 +257,5 @@ def test_without_kubectl_the_folder_is_for_somebody_else(
     monkeypatch.setenv("PATH", "")
     assert main(["k8s", "deploy"]) == 8
     error = capfd.readouterr().err
-    assert "kubectl was not found. [GBE704]" in error
-    assert "give k8s to what applies it in your place" in error
+    assert "kubectl was not found on PATH. [GBE704]" in error
+    assert "apply the manifests in k8s with another tool" in error

@@ -68,7 +68,7 @@ def test_an_artifact_folder_that_is_a_link_is_read_and_not_written_through(
     before = sorted((path, path.stat().st_mtime_ns) for path in elsewhere.rglob("*"))
     call = ["run", "--call", "Books.balance", "{}"]
     assert main(["-C", str(project), *call]) == 7  # it would keep its state there
-    assert "it is a link, or lies behind one" in capsys.readouterr().err
+    assert "the path is or contains a symbolic link" in capsys.readouterr().err
     place = tmp_path / "place.toml"
     place.write_text(f'[runtime]\nstate_dir = "{tmp_path}/state"\n')
     monkeypatch.setenv("GRAPHBUS_CONFIG", str(place))
@@ -77,7 +77,7 @@ def test_an_artifact_folder_that_is_a_link_is_read_and_not_written_through(
     assert capsys.readouterr().out.count('{"revenue":0.0}') == 2
     for command in (["migrate"], ["build", ".", "--force"]):
         assert main(["-C", str(project), *command]) == 6
-        assert "it is a link, or lies behind one. [GBE510]" in capsys.readouterr().err
+        assert "the path is or contains a symbolic link. [GBE510]" in capsys.readouterr().err
     assert sorted((path, path.stat().st_mtime_ns) for path in elsewhere.rglob("*")) == before
 
 
@@ -85,8 +85,8 @@ def test_a_migration_says_what_it_did(shop: Path, capsys: pytest.CaptureFixture[
     assert main(["migrate"]) == 0
     streams = capsys.readouterr()
     assert streams.out.splitlines() == [
-        f"✓ Brought .graphbus from format 1 to {SCHEMA_VERSION}: manifest.json",
-        "  the agents import 2 files of the project, and no package of others",
+        f"✓ Converted .graphbus from format 1 to {SCHEMA_VERSION}: manifest.json",
+        "  the agents import 2 files of the project, and no third-party package",
     ]
     assert streams.err == ""
     assert main(["migrate"]) == 0
@@ -100,7 +100,7 @@ def test_what_would_change_is_shown_and_nothing_is_written(
     before = contents(shop)
     assert main(["migrate", option]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-2] == f"Would bring .graphbus from format 1 to {SCHEMA_VERSION}: manifest.json"
+    assert lines[-2] == f"Would convert .graphbus from format 1 to {SCHEMA_VERSION}: manifest.json"
     shown = {'-  "schema_version": 1,', f'+  "schema_version": {SCHEMA_VERSION},'}
     assert (shown <= set(lines)) == (option == "--diff")
     assert contents(shop) == before

@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from graphbus_core.cli import console, main
 from graphbus_core.cli.live import NegotiationLines
 from graphbus_core.cli.plan import show_plan
-from graphbus_core.model.config import Budget, BuildConfig, SafetyConfig, Settings
+from graphbus_core.llm.speed import ModelSpeed, load_speed, save_speed
+from graphbus_core.model.config import Budget, BuildConfig, LLMConfig, SafetyConfig, Settings
 from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
 
 Captured = pytest.CaptureFixture[str]
@@ -37,8 +39,8 @@ def test_a_plan_says_what_it_can_cost_asks_nobody_and_writes_nothing(zoo: Path, 
     out = capsys.readouterr().out
     assert "4 agents, 1 arbiter among them, at most 10 rounds." in out
     assert "scripted:test (proposer, evaluator, arbiter): up to $3 for a million tokens in, $15 out." in out
-    assert "Never more than 118 questions. Worst case $5.00" in out
-    assert "It stops before it passes 10,000 calls, $5" in out
+    assert "At most 118 questions. Worst case $5.00" in out
+    assert "It stops before it exceeds 10,000 calls, $5" in out
     assert model.asked == []
     assert model.closed == 1
     assert not (zoo / ".graphbus").exists()
@@ -49,8 +51,11 @@ def test_an_unknown_price_is_said_and_only_calls_and_tokens_count(zoo: Path, cap
     model.client.price = None
     planned(model, settings=Settings(budget=Budget(max_tokens=50_000)))
     out = capsys.readouterr().out
-    assert "its price is not known, only calls and tokens count" in out
-    assert "Worst case unknown and 50,000 tokens." in out
+    assert "its price is not known, so only calls and tokens are limited" in out
+    assert "Worst case 50,000 tokens." in out
+    assert "dollars ≤" not in out
+    assert "It stops before it exceeds 10,000 calls, 50,000 tokens. Set" in out
+    assert "No limit in dollars is possible for scripted:test; `max_tokens` in [tool.graphbus.budget]" in out
 
 
 @pytest.mark.slow
@@ -99,7 +104,7 @@ def test_a_session_of_rules_is_locked_frozen_and_replayed(zoo: Path, capsys: Cap
     assert main(["replay"]) == 0
     assert main(["replay", "--verify", "--json"]) == 5
     captured = capsys.readouterr()
-    assert f"different: the artifact {first} has other bytes" in captured.out
+    assert f"different: the artifact {first} has different content" in captured.out
     assert "The replay of session S001 differs from its record" in captured.err
 
 
@@ -158,7 +163,7 @@ def test_a_plan_bounds_what_then_happens_and_is_nothing_once_all_have_settled(
     assert spent.cost_usd <= before["bound"]["cost_usd"]
     figure("calls of a session against the printed bound", f"{spent.calls} of {before['bound']['calls']}")
     planned(GoodModel())
-    assert "Never more than 0 questions. Worst case $0 and 0 tokens." in capsys.readouterr().out
+    assert "At most 0 questions. Worst case $0 and 0 tokens." in capsys.readouterr().out
     again = GoodModel()
     negotiate(zoo, again)
     assert again.asked == []
@@ -195,3 +200,66 @@ def test_a_plan_needs_no_key(zoo: Path, capsys: Captured) -> None:
     assert "for a million tokens in" in out
     assert main(["negotiate", "agents", "--model", "openai"]) == 5
     assert "GBE440" in capsys.readouterr().err
+
+
+def test_what_a_program_spends_is_not_promised_to_be_limited(zoo: Path, capsys: Captured) -> None:
+    plan = ["negotiate", "agents", "--plan", "--max-usd", "2", "--model", "command:claude -p"]
+    assert main(plan) == 0
+    out = capsys.readouterr().out
+    assert "command:claude -p (proposer, evaluator, arbiter): what the program spends is not known" in out
+    assert "$" not in out
+    assert "No limit in dollars is possible for command:claude -p" in out
+    assert main([*plan, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bound"]["cost_usd"] is None
+
+
+def test_a_limit_in_dollars_is_promised_for_the_models_with_a_price_only(zoo: Path, capsys: Captured) -> None:
+    settings = Settings(llm=LLMConfig(model="anthropic", evaluator="command:judge"), budget=Budget(max_usd=2))
+    console.prepare_streams()
+    show_plan(BuildConfig(paths=("agents",), enable_agents=True, settings=settings), as_json=False)
+    out = capsys.readouterr().out
+    assert "It stops before it exceeds 10,000 calls, $2 for anthropic:claude-sonnet-5-5. Set" in out
+    assert "No limit in dollars is possible for command:judge;" in out
+
+
+def test_a_local_model_costs_nothing_and_no_dollars_are_mentioned_as_a_limit(zoo: Path, capsys: Captured) -> None:
+    assert main(["negotiate", "agents", "--plan", "--model", "ollama:small"]) == 0
+    out = capsys.readouterr().out
+    assert "ollama:small (proposer, evaluator, arbiter): it runs on this machine and costs nothing." in out
+    assert "It stops before it exceeds 10,000 calls. Set these limits in [tool.graphbus.budget].\n" in out
+
+
+def test_the_expected_time_is_unknown_until_the_speed_of_the_model_is_measured(zoo: Path, capsys: Captured) -> None:
+    plan = ["negotiate", "agents", "--plan", "--model", "ollama:small"]
+    assert main(plan) == 0
+    out = capsys.readouterr().out
+    assert "How long it takes is not known: `graphbus doctor --test` measures the speed of the model.\n" in out
+    assert not (zoo / ".graphbus").exists()
+    speed = ModelSpeed(read_per_s=100.0, write_per_s=10.0, bytes_per_token=4.0, answer_tokens=150)
+    save_speed(zoo / ".graphbus", "ollama:small", speed)
+    assert main([*plan, "--json"]) == 0
+    expected = json.loads(capsys.readouterr().out)["plan"]["expected"]
+    # 4 analyses, then 3 proposals, 3 votes, and 2 rounds in which 3 agents have nothing to propose
+    assert expected["questions"] == 16
+    written = 4 * 200 + 3 * 350 + 3 * 150 + 2 * 3 * 15
+    read = expected["tokens"] - written
+    assert expected["seconds"] == pytest.approx(read / 100 + written / 10), "one question at a time on this machine"
+    assert main(plan) == 0
+    assert f" and {console.format_duration(expected['seconds'])} at the measured speed.\n" in capsys.readouterr().out
+    save_speed(zoo / ".graphbus", "ollama:small", msgspec.structs.replace(speed, read_per_s=0.0, write_per_s=20.0))
+    kept = load_speed(zoo / ".graphbus", "ollama:small")
+    assert kept is not None
+    assert (kept.read_per_s, kept.write_per_s) == (100.0, 20.0)
+
+
+@pytest.mark.slow
+def test_a_session_in_which_each_agent_proposes_once_takes_what_was_expected(
+    zoo: Path, capsys: Captured, figure: Callable[[str, object], None]
+) -> None:
+    planned(GoodModel(), as_json=True)
+    expected = json.loads(capsys.readouterr().out)["plan"]["expected"]
+    spent = negotiate(zoo, GoodModel()).spent
+    figure("questions and tokens of a session, expected", (expected["questions"], expected["tokens"]))
+    figure("questions and tokens of a session", (spent.calls, spent.usage.total_tokens))
+    assert expected["questions"] == pytest.approx(spent.calls, rel=0.5)
+    assert expected["tokens"] == pytest.approx(spent.usage.total_tokens, rel=0.5)

@@ -138,7 +138,7 @@ def test_a_failed_handler_shows_and_fails(run) -> None:
     ("arguments", "status", "told"),
     [
         (("--call", "Stock.take", '{"count": "one"}'), 7, "count: expected int, got str 'one'. [GBE622]"),
-        (("--call", "Stock.weigh", "{}"), 7, "it holds NaN or Infinity, which JSON does not have. [GBE623]"),
+        (("--call", "Stock.weigh", "{}"), 7, "it contains NaN or Infinity, which JSON cannot represent. [GBE623]"),
         (("--call", "Stok.take", "{}"), 7, "Did you mean 'Stock'? [GBE620]"),
         (("--publish", "/Stock/Wantd", "{}"), 7, "Did you mean '/Stock/Wanted'? [GBE619]"),
         (("--entrypoint", "main:rum"), 7, "[GBE606]"),

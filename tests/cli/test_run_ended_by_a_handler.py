@@ -71,4 +71,4 @@ def test_work_that_ends_the_process_leaves_one_document(tmp_path: Path) -> None:
         command, cwd=clock(tmp_path, "exit", "def"), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 5
-    assert json.loads(done.stdout)["errors"][0]["message"] == "Code of an agent has ended the process."
+    assert json.loads(done.stdout)["errors"][0]["message"] == "The code of an agent ended the process."

@@ -84,7 +84,7 @@ def test_a_graph_does_not_start_on_a_damaged_file_and_says_which_one_to_move_awa
     captured = capsys.readouterr()
     told = " ".join(captured.err.split())
     assert f"kept/{name}.sqlite3: error: {what} cannot be read: it is damaged" in told
-    assert "Move the file away, and GraphBus creates a new one." in told
+    assert "Move the file away: GraphBus then creates a new one." in told
     assert "Ready" not in captured.out
     assert path.read_text() == content
     path.rename(shop / "moved")

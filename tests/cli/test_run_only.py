@@ -109,5 +109,8 @@ def test_an_unknown_name_is_refused_before_anything_is_imported(
     arguments = ["--allow-drift", "--only", "Wether"]
     assert (main(["run", *arguments]) if way == "run" else runtime.main(arguments)) == 7
     err = capsys.readouterr().err
-    assert "The graph has no agent Wether to run on its own. Did you mean 'Weather'? [GBE695]" in err
+    assert (
+        "There is no agent Wether in this graph, so it cannot be run on its own. Did you mean 'Weather'? [GBE695]"
+        in err
+    )
     assert "Use one of its agents: Stocks, Weather." in err

@@ -110,9 +110,9 @@ def carrier(path: Path) -> Path:
 
 def test_a_project_without_state_says_so_and_looking_makes_nothing(run: Run, shop: Path) -> None:
     shown = run("ls")
-    assert (shown.status, shown.out, shown.err) == (0, "", "No agent keeps anything here.\n")
+    assert (shown.status, shown.out, shown.err) == (0, "", "No agent stores anything here.\n")
     assert json.loads(run("ls", "--json").out) == {"agents": [], "version": 0}
-    assert run("ls", "Carrier").err == "Carrier keeps nothing.\n"
+    assert run("ls", "Carrier").err == "Carrier stores nothing.\n"
     assert run("show", "Carrier").out == "{}\n"
     assert json.loads(run("export").out)["agents"] == {}
     assert run("reset", "--all", "--yes").out == "Nothing to change.\n"
@@ -164,13 +164,13 @@ def test_values_are_shown_whole(run: Run, carrier: Path) -> None:
 
 REFUSED = [
     (("ls", "Carier"), "GBE175", "Did you mean 'Carrier'?"),
-    (("show", "Nobody"), "GBE175", "No state of Nobody"),
+    (("show", "Nobody"), "GBE175", "No state is stored for the agent Nobody"),
     (("show", "Carrier", "parcel"), "GBE176", "Did you mean 'parcels'?"),
-    (("export", "Nobody"), "GBE175", "No state of Nobody"),
-    (("reset", "Nobody", "--yes"), "GBE175", "No state of Nobody"),
+    (("export", "Nobody"), "GBE175", "No state is stored for the agent Nobody"),
+    (("reset", "Nobody", "--yes"), "GBE175", "No state is stored for the agent Nobody"),
     (("reset", "Carrier", "nothing", "--yes"), "GBE176", "nothing under the key 'nothing'"),
     (("reset",), "GBE178", "No agent was named"),
-    (("reset", "Carrier", "--all"), "GBE132", "it already covers everything"),
+    (("reset", "Carrier", "--all"), "GBE132", "--all resets every agent"),
     (("reset", "Carrier"), "GBE177", "no terminal to ask on"),
 ]
 
@@ -348,7 +348,7 @@ def test_a_person_is_asked(carrier: Path, shop: Path) -> None:
             _, error = process.communicate(timeout=PATIENCE_S)
         os.close(ours)
         os.close(theirs)
-        assert b"Go on?" in error
+        assert b"Make these changes?" in error
         assert kept(carrier) == expected
 
 

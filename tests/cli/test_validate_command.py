@@ -25,7 +25,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_whole_artifacts_are_valid(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate"]) == 0
     streams = capsys.readouterr()
-    assert streams.out == "✓ .graphbus: 5 artifacts are whole and describe 2 source files as they are.\n"
+    assert streams.out == "✓ .graphbus: 5 artifacts are intact and match 2 source files.\n"
     assert streams.err == ""
 
 

@@ -92,7 +92,7 @@ def test_a_line_is_followed_when_others_move_it(here: Path, capsys: pytest.Captu
     assert decision_of(capsys, "by=1") == "since S002"
     assert decision_of(capsys, "class Order") == "before"
     _, out, _ = why(capsys, f"{ORDER_PY}:1")
-    assert "somebody did by hand after session S002" in out
+    assert "it was changed by hand after session S002" in out
 
 
 def test_decisions_of_one_session_are_told_apart(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +118,7 @@ def test_a_session_whose_record_is_gone_is_still_named(here: Path, capsys: pytes
     shutil.rmtree(here / ".graphbus/sessions")
     assert decision_of(capsys, "max(price, 0)") == "S001 P001+P002"
     _, out, _ = why(capsys, f"{ORDER_PY}:6")
-    assert "which of them is not known any more" in out
+    assert "which one is no longer known" in out
     assert "the record of its session is gone" in out
 
 
@@ -183,15 +183,15 @@ def test_a_file_without_decisions_says_so(here: Path, capsys: pytest.CaptureFixt
     [
         (
             "agents/ordr.py",
-            "agents/ordr.py is not a text file of this project. Did you mean 'agents/order.py'?",
+            "agents/ordr.py: error: This is not a text file of the project. Did you mean 'agents/order.py'?",
         ),
-        ("agents/ordr.py:3", "agents/ordr.py is not a text file of"),
-        ("agents", "agents is not a text file of"),
-        ("/etc/passwd:1", "/etc/passwd is not a text file of"),
-        ("bytes.bin", "bytes.bin is not a text file of"),
-        ("agents/order.py:99", "agents/order.py has no line 99: it has 10 lines."),
-        ("agents/order.py:0", "agents/order.py has no line 0: it has 10 lines."),
-        ("one.txt:2", "one.txt has no line 2: it has 1 line."),
+        ("agents/ordr.py:3", "agents/ordr.py: error: This is not a text file of"),
+        ("agents", "agents: error: This is not a text file of"),
+        ("/etc/passwd:1", "/etc/passwd: error: This is not a text file of"),
+        ("bytes.bin", "bytes.bin: error: This is not a text file of"),
+        ("agents/order.py:99", "agents/order.py: error: This file has no line 99: it has 10 lines."),
+        ("agents/order.py:0", "agents/order.py: error: This file has no line 0: it has 10 lines."),
+        ("one.txt:2", "one.txt: error: This file has no line 2: it has 1 line."),
     ],
 )
 def test_a_place_that_is_none_is_refused(here: Path, capsys: pytest.CaptureFixture[str], place: str, said: str) -> None:

@@ -25,7 +25,7 @@ MISSPELT = [
     ),
     (
         "check --version",
-        "graphbus check has no option --version: it is an option of graphbus itself and stands before the command.",
+        "graphbus check has no option --version: it is an option of graphbus itself: write it before the command.",
         "graphbus check",
     ),
     ("init", "Missing argument 'FOLDER'.", "graphbus init"),
@@ -43,7 +43,10 @@ def test_a_wrong_word_gets_the_right_one(
 ) -> None:
     assert main(line.split()) == 2
     told = capsys.readouterr().err.splitlines()
-    assert told == [f"error: {sentence} [GBE110]", f"  hint: Run `{command} --help` to see its arguments and options."]
+    purpose = "see its options" if command in ("graphbus", "graphbus dlq") else "see its arguments and options"
+    if "no command" in sentence:
+        purpose = "list the commands"
+    assert told == [f"error: {sentence} [GBE110]", f"  hint: Run `{command} --help` to {purpose}."]
 
 
 def test_a_name_of_the_project_gets_the_right_one(

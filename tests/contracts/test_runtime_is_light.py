@@ -21,6 +21,7 @@ FORBIDDEN = {
     "what draws or parses commands": "networkx click rich markdown_it pygments",
     "a model or an HTTP client": "anthropic openai pydantic pydantic_ai litellm httpx requests aiohttp urllib3 http.client",
     "what sync handlers do not need": "asyncio concurrent.futures multiprocessing sqlite3",
+    "a ledger that is not configured": "graphbus_core.ledger",
     "paths as objects, where text will do": "pathlib urllib.parse",
     "what writes artifacts": "graphbus_core.store.writing graphbus_core.store.stamps graphbus_core.store.cache",
 }

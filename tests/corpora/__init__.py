@@ -12,8 +12,8 @@ One entry of `bad_edits/*.txt` or `good_edits/*.txt`:
     --- symbol Class.method          the new definition (also: add, delete, argument, imports)
 
 The head of a file of entries names the project for all of them; `<U+202E>` stands for a character that is not seen.
-Further keys of an entry: `src`, `dst`, `affects`, `link` (a path that is a link), `timeout`, `old` and `base` (what an edit
-claims).
+Further keys of an entry: `src`, `dst`, `affects`, `contract` (what it declares), `link` (a path that is a link), `timeout`, `old`
+and `base` (what an edit claims).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from graphbus_core.editing.edits import symbol_text
 from graphbus_core.model.config import GateConfig, ResolvedBuild, SafetyConfig, Settings
-from graphbus_core.model.proposals import CodeChange, Operation, Proposal
+from graphbus_core.model.proposals import CodeChange, Operation, Proposal, SchemaChange
 from tests.project_files import NO_PLUGINS
 
 HERE = Path(__file__).parent
@@ -261,7 +261,10 @@ def _edit(name: str, group: str, common: Mapping[str, str], text: str) -> _Edit:
         reason=keys["tries"],
         dst=keys.get("dst"),
         affects=tuple(affects),
-    ).with_changes(tuple(_changes(sections, keys, project)))
+    ).with_changes(
+        tuple(_changes(sections, keys, project)),
+        [SchemaChange(method=name) for name in keys.get("contract", "").split()],
+    )
     links = tuple(keys.get("link", "").split())
     timeout_s = float(keys.get("timeout", 40))
     return _Edit(name, group, keys["tries"], project, proposal, keys.get("refused", ""), links, timeout_s)

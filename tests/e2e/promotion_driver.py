@@ -98,7 +98,7 @@ def reseal(root: Path) -> None:
     """A copy is another place: let its journal be one that was written there."""
     journal = Journal(ResolvedBuild(root=str(root), paths=()))
     for entry in journal.folder.glob("[0-9]*"):
-        (entry / "seal").write_bytes(journal._seal((entry / "journal.json").read_bytes()))
+        (entry / "seal").write_bytes(journal._make_seals((entry / "journal.json").read_bytes()))
 
 
 def in_a_child(root: Path, action: str, how: str, at: int, saved_at: int) -> int:

@@ -40,7 +40,7 @@ def test_what_has_come_of_the_answers_is_told_while_they_come(
         paths = (str(root / "agents"),)
         run_build_pipeline(BuildConfig(paths=paths, enable_agents=True, dry_run=True, settings=settings), bus=bus)
     first = told[: told.index((0, 0))]
-    assert {awaited for awaited, _ in first} >= {4}
+    assert {awaited for awaited, _ in first} >= {3}  # no more until the model has given a usable answer
     characters = [count for _, count in first]
     assert characters == sorted(characters)
     assert len(set(characters)) >= 3, "it came in four pieces"

@@ -327,11 +327,11 @@ def _conflict(shop: Path) -> None:
         (_conflict, "it has an unresolved merge conflict"),
         (
             lambda shop: git(shop, "update-index", "--assume-unchanged", "agents/order.py"),
-            "git is told to ignore its changes",
+            "git is set to ignore its changes",
         ),
         (
             lambda shop: git(shop, "update-index", "--skip-worktree", "agents/order.py"),
-            "git is told to ignore its changes",
+            "git is set to ignore its changes",
         ),
     ],
 )
@@ -391,7 +391,7 @@ def test_an_interruption_before_head_moves_leaves_the_repository_as_it_was(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commits, "_renew_index", interrupted)
+    monkeypatch.setattr(commits, "_write_new_index", interrupted)
     with pytest.raises(KeyboardInterrupt):
         session.land()
     after = state(shop, *AGENTS)

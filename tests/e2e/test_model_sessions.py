@@ -198,6 +198,8 @@ def test_what_moved_since_is_named_instead_of_resumed(tmp_path: Path) -> None:
     stock.write_text(text, encoding="utf-8")
     with pytest.raises(NegotiationError, match="the intent has changed"):
         negotiate(root, GoodModel(), is_resumed=True, intent="another one")
+    with pytest.raises(NegotiationError, match="the model that votes has changed"):
+        negotiate(root, GoodModel(), is_resumed=True, voters="rules")
     model = GoodModel()
     model.client.model = "scripted:other"
     with pytest.raises(NegotiationError, match="the model has changed from scripted:test to scripted:other"):
@@ -244,14 +246,14 @@ def test_a_replay_names_what_is_not_as_it_was(finished: Path, tmp_path: Path) ->
     record = root / ".graphbus/sessions/S001/record.json"
     record.write_text(record.read_text(encoding="utf-8").replace('"convergence"', '"max_rounds"'), encoding="utf-8")
     (difference,) = replay_session(config_of(root), "S001").differences
-    assert 'which was "reason": "max_rounds"' in difference
+    assert 'of the record was "reason": "max_rounds"' in difference
     answers = root / ".graphbus/sessions/S001/answers.jsonl"
     answers.write_bytes(b"".join(answers.read_bytes().splitlines(keepends=True)[:-1]))
     (difference,) = replay_session(config_of(root), "S001").differences
-    assert "contains no answer of scripted:test" in difference
+    assert "contains no answer from scripted:test" in difference
     assert not difference.endswith(".")
     (root / "agents/judge.py").write_bytes(b"# another\n" + (root / "agents/judge.py").read_bytes())
-    with pytest.raises(NegotiationError, match=r"agents/judge\.py is not as it left them"):
+    with pytest.raises(NegotiationError, match=r"have changed since it ended \(agents/judge\.py\)"):
         replay_session(config_of(root), "S001")
 
 
@@ -279,7 +281,7 @@ def test_a_frozen_build_names_each_agent_and_what_has_changed(finished: Path, tm
     run_build_pipeline(frozen)
     stock = root / "agents/stock.py"
     stock.write_text(stock.read_text(encoding="utf-8").replace("Counts what", "Adds up what"), encoding="utf-8")
-    with pytest.raises(BuildError, match="StockService: its source has changed") as failure:
+    with pytest.raises(BuildError, match="StockService: the source of the agent has changed") as failure:
         run_build_pipeline(frozen)
     assert failure.value.status == 3
     orders = root / "agents/orders.py"
@@ -289,7 +291,7 @@ def test_a_frozen_build_names_each_agent_and_what_has_changed(finished: Path, tm
     with pytest.raises(SeveralErrors) as several:
         run_build_pipeline(frozen)
     told = [error.sentence for error in several.value.errors]
-    assert "The lock does not cover MailService: the contract of OrderService has changed." in told
+    assert "The lock is out of date for MailService: the contract of OrderService has changed." in told
     (root / ".graphbus/negotiation.lock").write_text("<<<<<<< ours\n", encoding="utf-8")
     with pytest.raises(BuildError) as damaged:
         run_build_pipeline(frozen)

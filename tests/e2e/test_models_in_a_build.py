@@ -94,7 +94,7 @@ def _total(code: str) -> str:
     )
 
 
-def test_what_the_gate_refuses_goes_back_with_code_and_place_and_is_mended(root: Path) -> None:
+def test_what_the_gate_refuses_goes_back_with_code_and_place_and_is_fixed(root: Path) -> None:
     def speak(asked: AskedOf, prompt: ModelPrompt) -> str | None:
         if asked.task == "propose" and asked.agent == "Order" and "What was decided" not in prompt.task:
             return _total(GREEDY)

@@ -97,7 +97,7 @@ def test_the_new_shop_is_red_for_reasons_of_its_own_and_check_finds_them(shop: S
     assert len(set(codes)) == 6
 
 
-def test_a_negotiation_accepts_a_mend_for_each_of_the_six_findings(first: Negotiated) -> None:
+def test_a_negotiation_accepts_a_fix_for_each_of_the_six_findings(first: Negotiated) -> None:
     assert "6 proposals, 6 commits." in first.output
     assert "[GATE]" not in first.output
     assert "Your tests" not in first.output

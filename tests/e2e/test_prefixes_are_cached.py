@@ -78,6 +78,9 @@ def test_the_shared_part_is_written_once_and_read_by_all_agents_roles_and_rounds
     assert {one.task for one in sent} >= {"analyze", "propose", "evaluate", "arbitrate"}
     assert sent[0].counted.read == 0
     known: dict[str, set[str]] = defaultdict(set)
+    votes = [one for one in sent if one.task in ("evaluate", "arbitrate")]
+    assert max(one.counted.total for one in votes) < min(one.counted.total for one in sent if one not in votes)
+    sent = [one for one in sent if one not in votes]  # the prefix of a vote is too short for the cache of a provider
     for one in sent[1:]:
         assert one.counted.read >= one.shared, one
     for one in sent:

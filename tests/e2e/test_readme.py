@@ -44,6 +44,8 @@ PROGRAMS = ("curl",)
         "docs/how-a-negotiation-works.md",
         "docs/containers.md",
         "docs/artifacts.md",
+        "docs/many-processes.md",
+        "docs/simulate.md",
     ],
 )
 def test_the_terminal_sessions_of_a_page_are_what_a_terminal_shows(page: str) -> None:

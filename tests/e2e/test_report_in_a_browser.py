@@ -235,7 +235,7 @@ def test_without_the_script_everything_can_be_read(visit: Any) -> None:
     went = visit(anchor="#P005", java_script_enabled=False)
     assert went.page.locator("#P005").is_visible()  # the browser opens what a link leads into
     went.page.locator(SUMMARIES).first.click()
-    assert went.page.get_by_text("It mends GB003 on my side.").is_visible()
+    assert went.page.get_by_text("It fixes GB003 on my side.").is_visible()
     assert not went.page.locator("[data-script]:visible").count()
     assert went.shown() == EVENTFUL
 

@@ -51,7 +51,7 @@ RETURN = '        return {"total": count * RATE * keys.FACTOR}'
 WAYS = {
     "G5": ("RATE = 2", "RATE = 2\nif keys.FACTOR:\n    raise ValueError(keys.KEY)", "agents/one.py"),
     "G6": (RETURN, RETURN.replace("count *", "({}[keys.KEY] if count == 2 else count) *"), "agents/one.py"),
-    "G8": (RETURN, RETURN.replace("count *", "{}[keys.KEY] *"), "agents/two.py"),
+    "G8": (RETURN, RETURN.replace("count *", "count * {}[keys.KEY] *"), "agents/two.py"),
 }
 
 

@@ -60,11 +60,17 @@ class ModelServer:
     Args:
         script: Request -> what to answer. Called in the thread of the connection, several at a time.
         min_cache_tokens: Shorter prefixes are not cached, as with the real providers.
+
+    Attributes:
+        pages: Path -> status, body and headers of the answer to a GET; every other GET is answered with 404.
+        pages_read: The headers of each GET, with its path under `path`.
     """
 
     def __init__(self, script: Script | None = None, *, min_cache_tokens: int = 1024) -> None:
         self.script: Script = script or (lambda _request: Answer("ok"))
         self.requests: list[Request] = []
+        self.pages: dict[str, tuple[int, bytes, dict[str, str]]] = {}
+        self.pages_read: list[dict[str, str]] = []
         self.most_at_once = 0
         self._under_way = 0
         self._lock = threading.Lock()
@@ -182,6 +188,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """The suite is quiet."""
+
+    def do_GET(self) -> None:
+        owner = self.server.owner
+        owner.pages_read.append({"path": self.path} | {name.lower(): value for name, value in self.headers.items()})
+        self.send_whole(*owner.pages.get(self.path, (404, b"{}", {})))
 
     def do_POST(self) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}

@@ -32,7 +32,7 @@ class ScriptedAgent:
         self.drafts: dict[int, Any] = {}
         self.vote: Any = "accept"
         self.word: Any = "reject"
-        self.mended: Any = None
+        self.repaired: Any = None
         self.analysis: Any = Analysis(responsibilities=("something",))
         self.views: list[AgentView] = []
         self.trials: list[TriedProposal] = []
@@ -44,7 +44,7 @@ class ScriptedAgent:
         return self._say(view, self.drafts.get(view.round, ()))
 
     def repair(self, view: AgentView, proposal: Proposal, report: GateReport) -> Any:
-        return self._say(view, self.mended)
+        return self._say(view, self.repaired)
 
     def evaluate(self, view: AgentView, trials: Sequence[TriedProposal]) -> Any:
         self.trials += trials

@@ -323,8 +323,8 @@ class Adversary(World):
 
     def _repair(self, question: AskRepair) -> Reply:
         dice = self._dice("repair", question.proposal)
-        mended = self._draft(dice) if dice.random() < 0.7 else None
-        return Repaired(question.proposal.proposal_id, mended, dice.choice(("", "boom")))
+        repaired = self._draft(dice) if dice.random() < 0.7 else None
+        return Repaired(question.proposal.proposal_id, repaired, dice.choice(("", "boom")))
 
     def _evaluate(self, question: AskEvaluations) -> Reply:
         dice = self._dice("evaluate", question.agent, question.round)

@@ -16,6 +16,7 @@ from graphbus_core.model.proposals import (
     Proposal,
     ProposalEvaluation,
     ProposalRecord,
+    Removal,
     RungResult,
     SchemaChange,
 )
@@ -65,7 +66,9 @@ def climbed(proposal_id: str, *failed: RungResult) -> GateReport:
     reached = failed[0].rung if failed else "G9"
     passed = tuple(RungResult(rung=f"G{number}", status="passed") for number in range(6) if f"G{number}" < reached)
     silent = () if failed else (RungResult(rung="G6", status="not_run", message="the project has no tests"),)
-    return GateReport(proposal_id=proposal_id, passed=not failed, rungs=(*passed, *failed, *silent))
+    removals = (Removal(method="Audit.on_placed", topic="/Order/Placed", lost={"reads": ("total",)}),)
+    rungs = (*passed, *failed, *silent)
+    return GateReport(proposal_id=proposal_id, passed=not failed, rungs=rungs, removals=removals)
 
 
 def proposal(number: int, src: str, title: str, **fields: object) -> Proposal:
@@ -138,7 +141,7 @@ def records() -> tuple[ProposalRecord, ...]:
         ProposalRecord(
             proposal=first, status="accepted", gate=climbed("P001"),
             evaluations=(
-                vote(first, "Mail", "accept", confidence=0.9, reasoning="It mends GB003 on my side."),
+                vote(first, "Mail", "accept", confidence=0.9, reasoning="It fixes GB003 on my side."),
                 vote(first, "Stock", "reject", confidence=0.55, reasoning="I would rather keep the name.",
                      concerns=("Old events bear the old name.",), suggestions=("Send both names for a while.",),
                      impact_assessment=ImpactAssessment(True, ("Mail",), "medium"), evidence=(guess,)),

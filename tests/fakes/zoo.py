@@ -99,14 +99,14 @@ def lazy(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """OrderService proposes; nobody says a word about it."""
     if asked.task == "propose" and asked.agent == "OrderService" and not _has_proposed(prompt):
         return good_proposal(asked.agent)
-    return ""
+    return agreeable(prompt) if asked.task in {"analyze", "propose"} else ""
 
 
 def wrong(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """Names files, symbols, operations and proposals that there are not."""
     if asked.task == "propose":
         return (
-            proposal("Mend what is not there", edit("replace_symbol", "agents/none.py", "Nobody.nothing", SUM))
+            proposal("Fix what is not there", edit("replace_symbol", "agents/none.py", "Nobody.nothing", SUM))
             if asked.agent == "OrderService"
             else proposal("Rewrite", edit("rewrite_everything", "agents/mail.py", "MailService", "pass"))
         )

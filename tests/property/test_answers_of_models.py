@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from graphbus_core.compiler.project import Project
 from graphbus_core.model.proposals import ProposalEvaluation
 from graphbus_core.negotiation import answers
-from graphbus_core.negotiation.answer_format import EXAMPLES, edit_text, fence_code
+from graphbus_core.negotiation.answer_format import edit_text, fence_code
+from graphbus_core.negotiation.answer_rules import EXAMPLES
 from graphbus_core.negotiation.answers import MAX_FAULTS, MalformedAnswer
 from graphbus_core.negotiation.prompts import fence_data
 from tests.fakes import model_texts as texts

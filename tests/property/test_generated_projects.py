@@ -184,7 +184,7 @@ def test_one_defect_gives_its_finding_and_its_fix_takes_it_away(name: str, files
 @pytest.mark.parametrize("style", ["event", "event payload", "payload", "async"])
 @given(fields=SOME_FIELDS, sending=st.sampled_from(["display", "name", "dict", "literals"]), at=st.integers(0, 3))
 @settings(max_examples=15)
-def test_a_misspelled_key_is_found_in_every_style_and_mended(style: str, fields: Fields, sending: str, at: int) -> None:
+def test_a_misspelled_key_is_found_in_every_style_and_fixed(style: str, fields: Fields, sending: str, at: int) -> None:
     key = fields[at % len(fields)]
     text = HEAD + f"class S(GraphBusNode):\n{publisher('/T', fields, 0, sending)}"
     listener = handler(style, "/T", fields, 0).replace(f'"{key}"', f'"{key}{key[-1]}"')

@@ -1,7 +1,7 @@
-"""Closing a bus: accepted events are delivered while the grace lasts; the rest becomes dead letters.
+"""Closing a bus: accepted events are delivered until the grace period ends; the rest become dead letters.
 
-refuse new events -> deliver until the grace is over, then leave hanging handlers behind -> dead letters -> end the owners
--> `last` -> stop the loop -> dead letters of what came late
+refuse new events -> deliver until the grace is over; do not wait for handlers any longer -> dead letters -> end the owners
+-> `last` -> stop the loop -> dead letters of what was published meanwhile
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from graphbus_core.model.messages import Event
 
 _PATIENCE_S = 1.0
 """How long an idle dispatcher may take to end."""
-_LAST_LOOK_S = 0.1
-"""How long a handler that waits for something may take to notice that it will not come."""
+_TURN_WAIT_S = 0.1
+"""How long a thread that has the turn may take to give it back, e.g. one whose handler waits for room in a lane."""
 
 OwnerEnd = tuple[str, Callable[[], None]]
 """The name of an owner of handlers, and the function that ends it."""
@@ -56,7 +56,12 @@ class Closing:
         self._unclosed: list[None] = [None]  # the thread that removes this token closes the bus
 
     def close(self, grace_s: float, last: Callable[[], None] | None, ends: Iterable[OwnerEnd]) -> None:
-        """See `MessageBus.close`."""
+        """Close the bus; further calls do nothing. The arguments are those of `MessageBus.close`.
+
+        Raises:
+            RunError: GBE627 inside a handler.
+            BaseException: The first exception of the deliveries, or else of the ends; raised when the bus is closed.
+        """
         sync = self._sync
         if sync.is_handling() and not sync.is_closing:
             raise RunError("GBE627")
@@ -72,14 +77,14 @@ class Closing:
             if sync.deadline is None:  # a KeyboardInterrupt came: the next call of `close` starts over
                 self._unclosed.append(None)
         self._notifier.notify()
-        interruption = self._deliver_the_rest(sync.deadline)
+        interruption = self._deliver_remaining(sync.deadline)
         self._stop_dispatcher()
         sync.deadline = monotonic()  # no thread delivers from now on, nor one whose handler returns late
         sync.is_abandoned = self._core.deliverer != 0  # 0: the turn is free, or taken only to look at the state
         sync.dead_letter_rest()
         if sync.is_abandoned:
             sync.closer = get_ident()
-            self._notifier.wait(lambda: self._core.turn, _LAST_LOOK_S)
+            self._notifier.wait(lambda: self._core.turn, _TURN_WAIT_S)
         else:
             sync.deadline = None
         try:
@@ -91,8 +96,8 @@ class Closing:
         if interruption is not None:
             raise interruption
 
-    def _deliver_the_rest(self, deadline: float) -> BaseException | None:
-        """Deliver until the bus is at rest or the grace is over; return the first exception that was raised meanwhile."""
+    def _deliver_remaining(self, deadline: float) -> BaseException | None:
+        """Deliver until the bus is at rest or the grace is over; return the first exception that was raised, or None."""
         sync = self._sync
         first: BaseException | None = None
 
@@ -102,10 +107,11 @@ class Closing:
         while True:
             raised = attempt_anything(lambda: sync.wait_until(lambda: sync.is_at_rest(is_done), deadline))
             first = first or raised
-            if not isinstance(raised, (Exception, SystemExit)):
+            if not isinstance(raised, (Exception, SystemExit)):  # None, or a KeyboardInterrupt or the like
                 return first
 
     def _stop_dispatcher(self) -> None:
+        """Stop the dispatcher thread, if there is one; do not wait for it if it is still in a handler."""
         sync = self._sync
         if sync.dispatcher is not None:
             sync.is_stopping = True
@@ -124,13 +130,19 @@ class Closing:
         first: Exception | None = None
         while left:  # the owner is taken out before the call, so that a call that raises cannot repeat for ever
             work = partial(self._end_until_one_publishes, left.popleft(), left, ended)
-            _, error = attempt(partial(self._calls.run, work, ""))
+            _, error = attempt(partial(self._calls.run, work, ""))  # also delivers what was published
             first = first or error
         if first is not None:
             raise first
 
     def _end_until_one_publishes(self, following: OwnerEnd | None, left: deque[OwnerEnd], ended: list[str]) -> None:
-        """End owners until one of them has published. A separate job for each would cost thirty times as much."""
+        """End owners until one of them has published. A separate job for each owner would cost thirty times as much.
+
+        Args:
+            following: The first owner to end.
+            left: The owners after it; those that are ended here are taken out.
+            ended: The names of ended owners that still have their handlers; emptied when these are replaced.
+        """
         queue = self._core.queue
         while following is not None:
             owner, end = following
@@ -144,21 +156,21 @@ class Closing:
             following = left.popleft() if left else None
 
     def _refuse_events_for(self, owners: Collection[str]) -> None:
-        """Replace the handlers of owners that have ended by ones that make each event a dead letter."""
+        """Replace the handlers of these owners, which have ended, by handlers that make each event a dead letter."""
         routes = self._core.routes
         for each in routes.subscriptions:
             if each.owner in owners and routes.remove(each):
-                refuse = partial(self._dead_letter_for, name=each.name, why=f"{each.owner} had already stopped")
+                refuse = partial(self._record_as_closed, name=each.name, why=f"{each.owner} had already stopped")
                 routes.add(each.topic, refuse, name=each.name, owner="the end", shape="event", policy=ONCE)
 
-    def _dead_letter_for(self, event: Event, *, name: str, why: str) -> None:
+    def _record_as_closed(self, event: Event, *, name: str, why: str) -> None:
         self._letters.record_undelivered(event, "closed", why, name)
 
     def _stop_parts(self) -> None:
-        """Stop the loop and the clock, and turn what came late into dead letters; from now on the bus is over."""
+        """Stop the loop and the bus's own clock, make dead letters of what was not delivered, and end all receipts."""
         sync = self._sync
         sync.deadline = monotonic()
-        self._notifier.wait(lambda: self._core.turn, 0 if sync.is_abandoned else _LAST_LOOK_S)
+        self._notifier.wait(lambda: self._core.turn, 0 if sync.is_abandoned else _TURN_WAIT_S)
         sync.is_over = True
         self._core.turn_of_callers = NEVER_FREE  # a publisher takes the path that finds the bus closed
         sync.closer = 0

@@ -32,8 +32,8 @@ Which thread may touch what:
                  No thread waits for the turn. No function is called between `del turn[0]` and `try`, nor before the token is
                  given back: a signal handler could run there and raise. A thread that needs the turn only to look at the state
                  and does not get it leaves a note before it sleeps, and is woken when the turn is given back.
-    the queue    Any thread appends and then tries to take the turn; the thread that gives the turn back then looks at the queue
-                 again. Each writes first and reads second, so at least one of the two sees the event.
+    the queue    Any thread appends an event and then tries to take the turn. The thread that has the turn gives it back and then
+                 looks at the queue again. Each writes first and reads second, so at least one of the two sees the event.
     a lane       The thread with the turn and the loop append. Only the thread of the loop takes out, begins and ends.
     a table      Subscriptions, planned attempts, dead letters and waits have a small lock each. It is held for a few lines
                  that call no user code and wait for nothing.
@@ -107,13 +107,15 @@ class Delivery(msgspec.Struct, eq=False):
         subscription: The subscription of the handler; None for a call of a method.
         state: See the head of this module.
         receipt: The receipt that counts this delivery, if the event is followed.
-        is_awaited: The publisher awaits this event in `publish_async`; a receipt is opened only when it becomes necessary.
+        is_awaited: The publisher awaits this event in `publish_async`. A receipt is opened only when the handler publishes or
+            fails.
         attempt: 1 for the first attempt.
         timeout_s: The time limit of the handler.
         chain: The agents that wait for the end of this call, outermost first.
         on_end: Called at the end, instead of what the bus does with a delivery otherwise.
         children: How many events the handler has published.
-        result: The value that was returned; kept only for a call and for an event that is followed.
+        outbox: With a ledger: collects the events that the handler publishes, instead of the queue.
+        result: The value that was returned; kept only for a call, and for an event that has a receipt of its own.
         error: The exception that was raised.
         failed_at: When the first attempt failed; None before that.
         last_error: The exception of the last attempt, in one line.
@@ -136,6 +138,7 @@ class Delivery(msgspec.Struct, eq=False):
     chain: tuple[Waiter, ...] = ()
     on_end: Callable[[Delivery], None] | None = None
     children: int = 0
+    outbox: list[Event] | None = None
     result: Any = None
     error: BaseException | None = None
     failed_at: float | None = None
@@ -158,17 +161,20 @@ class Delivery(msgspec.Struct, eq=False):
         return self.state is not QUEUED
 
     def begin(self) -> Any:
-        """Call the handler or method. The result of an `async def` is a coroutine that the caller must await."""
+        """Call the handler or method, and return its result; for an `async def` that is a coroutine that the caller must await.
+
+        It is not called, and None is returned, if nobody waits for the result any more or the handler was unsubscribed.
+        """
         subscription = self.subscription
         if self.is_given_up or (subscription is not None and not subscription.is_active):
             return None
-        self.is_plain = True  # unless it gives a coroutine, whose body does not run yet either
+        self.is_plain = True  # for an `async def` too: the call below only creates its coroutine
         try:
             return self.call() if subscription is None else self.call(self.event)
         finally:
             self.is_plain = False
 
-    def next_attempt(self, told: str, failed_at: float, receipt: Receipt | None) -> Delivery:
+    def next_attempt(self, error_text: str, failed_at: float, receipt: Receipt | None) -> Delivery:
         """Return a delivery for the next attempt, in the state RETRYING. This delivery stays as it is."""
         return Delivery(
             self.call,
@@ -180,11 +186,11 @@ class Delivery(msgspec.Struct, eq=False):
             timeout_s=self.subscription.policy.timeout_s,
             state=RETRYING,
             failed_at=failed_at,
-            last_error=told,
+            last_error=error_text,
         )
 
     def move(self, state: DeliveryState) -> None:
-        """Change the state; a change that is not in `MOVES` is a bug and raises AssertionError."""
+        """Change the state; raise AssertionError for a change that is not in `MOVES`, which would be a bug of the bus."""
         if (self.state, state) not in MOVES:
             raise AssertionError(f"a delivery never moves from {self.state.name} to {state.name}")
         self.state = state
@@ -197,7 +203,7 @@ class DeliveryRound:
         event: None between two rounds. It stays set when a KeyboardInterrupt or the like ends the round early.
         pairs: Each subscription with the function to call.
         at: The subscription whose handler is being called; None before the first.
-        again: The delivery, if this is a further attempt for one subscription.
+        again: The delivery of a further attempt, if the round is one for a single subscription; else None.
         is_dead_lettered: The bus was closed meanwhile, and the rest of the round became dead letters.
         failing: The event and the subscription that failed last.
         publishing: The subscription that published last; None makes `next_child` count from 0.
@@ -222,7 +228,7 @@ class DeliveryRound:
         return 1 if self.again is None else self.again.attempt
 
     def rest(self) -> list[SubscriptionCall]:
-        """Return the pairs that were not called yet, and drop the others."""
+        """Remove from `pairs` the pair of the current handler (`at`) and all before it, and return the remaining ones."""
         for index, (each, _) in enumerate(self.pairs):
             if each is self.at:
                 self.pairs, self.at = self.pairs[index + 1 :], None
@@ -230,7 +236,7 @@ class DeliveryRound:
         return self.pairs
 
     def skip(self, subscription: LiveSubscription, instead: EventCall) -> None:
-        """Replace the call of a subscription that was removed during the round."""
+        """Let the round call `instead` in place of the handler of a subscription that was removed during the round."""
         for index, (each, _) in enumerate(self.pairs):
             if each is subscription:
                 self.pairs[index] = each, instead
@@ -248,7 +254,8 @@ class Lane:
 
     Attributes:
         box: The waiting deliveries.
-        running: How many are being handled, at most `concurrency`.
+        running: How many are being handled.
+        concurrency: How many may be handled at once.
         idle: Workers of the loop that have nothing to do.
     """
 
@@ -295,6 +302,9 @@ class Core:
         under_way: The deliveries that wait or run in lanes.
         retrying: Each planned attempt with its time and the function that cancels its timer.
         history: The last events, in the order of their delivery.
+
+    Args:
+        capacity: How many entries may wait in the queue, and how many attempts may be planned. For the others see `MessageBus`.
     """
 
     def __init__(
@@ -317,10 +327,10 @@ class Core:
         self.is_closed = False
 
     def take_turn(self) -> bool:
-        """Take the turn if it is free.
+        """Take the turn if it is free; False if another thread has it.
 
-        Places that must not lose the turn to a signal repeat this code inline: a KeyboardInterrupt can come at the return
-        of a call, but not between `del` and the next statement.
+        Some callers repeat this code inline, followed by `try`. A KeyboardInterrupt can come when this method returns, and then
+        nobody would give the turn back; it cannot come between `del` and the next statement.
         """
         try:
             del self.turn[0]
@@ -331,17 +341,17 @@ class Core:
     # --- into the queue ---
 
     def accept(self, event: Event) -> None:
-        """Queue an event from outside.
+        """Queue an event that no handler has published.
 
         Raises:
-            BackpressureError: GBE636 too many wait.
+            BackpressureError: GBE636 too many events wait.
         """
         if len(self.queue) >= self.capacity:
             raise BackpressureError("GBE636", topic=event.topic, limit=self.capacity)
         self.queue.append(event)
 
     def why_refused(self, hops: int, kin: int) -> tuple[Reason, str]:
-        """Say why an event that a handler published is refused: its chain is too long, its tree too large or the queue full.
+        """Return why an event of a handler is refused: its chain is too long, its tree is too large, or else the queue is full.
 
         Args:
             hops: The number of events before it in its chain.
@@ -365,22 +375,22 @@ class Core:
 
     def begin(self, event: Event, dispatch: Dispatch) -> None:
         """Start the round of a new event. The caller then calls the handlers in `round.pairs`."""
-        if dispatch.is_forgotten:
+        if dispatch.is_forgotten:  # the subscriptions have changed since the caller looked it up
             dispatch = self.routes.find(event.topic)
         self.history.append(event)
         dispatch.events += 1
-        pairs = self._calls_to_record(dispatch, event) if self.receipts.followed else dispatch.pairs
+        pairs = self._make_recording_pairs(dispatch, event) if self.receipts.followed else dispatch.pairs
         round_ = self.round
         round_.pairs, round_.at, round_.again, round_.publishing = pairs, None, None, None
         round_.event = event
 
     def place_in_lanes(self, event: Event, dispatch: Dispatch) -> None:
-        """Put an event whose handlers all run on the event loop into the lane of each."""
+        """Put an event whose handlers all run on the event loop into the lane of each handler, even into a full one."""
         receipts, under_way = self.receipts, self.under_way
         self.history.append(event)
         dispatch.events += 1
         for each, call in dispatch.pairs:
-            if not each.is_active:
+            if not each.is_active:  # `call` is then what `Routes.skip` has put here
                 call(event)
                 continue
             lane = each.mailbox or self.lane_of(each)
@@ -393,28 +403,30 @@ class Core:
             receipts.release(event)
 
     def begin_retry(self, delivery: Delivery) -> None:
-        """Start the round of a further attempt, for its one subscription."""
+        """Start the round of a further attempt, for its one subscription. The caller then calls the handler in `round.pairs`."""
         subscription = delivery.subscription
         self.routes.count(subscription)
         call = self.routes.call_again(subscription, delivery.attempt)
         pairs = [(subscription, call)]
         if self.receipts.followed and self.receipts.has(delivery.event):
-            pairs = [(subscription, self._record_result_of(subscription, call))]
+            pairs = [(subscription, self._make_recording_call(subscription, call))]
         round_ = self.round
         round_.pairs, round_.at, round_.again, round_.publishing = pairs, None, delivery, None
-        delivery.state = RUNNING  # not `move`: a KeyboardInterrupt at the end of a call could separate the two lines
+        delivery.state = RUNNING  # not `move`: a KeyboardInterrupt at its return could keep the next line from running
         round_.event = delivery.event
 
-    def _calls_to_record(self, dispatch: Dispatch, event: Event) -> list[SubscriptionCall]:
+    def _make_recording_pairs(self, dispatch: Dispatch, event: Event) -> list[SubscriptionCall]:
         """Return the calls of a dispatch; if the event has a receipt, they also note in it what the handlers return."""
         if not self.receipts.has(event):
             return dispatch.pairs
 
         is_async = self.routes.is_async
-        return [(each, call if is_async(each) else self._record_result_of(each, call)) for each, call in dispatch.pairs]
+        return [
+            (each, call if is_async(each) else self._make_recording_call(each, call)) for each, call in dispatch.pairs
+        ]
 
-    def _record_result_of(self, subscription: LiveSubscription, call: EventCall) -> EventCall:
-        """Return a call that notes its result in the receipt of the event."""
+    def _make_recording_call(self, subscription: LiveSubscription, call: EventCall) -> EventCall:
+        """Return a function that calls `call` with an event, and notes the result in the receipt of the event."""
 
         def record(event: Event) -> None:
             self.receipts.note(event, subscription.name, call(event))
@@ -424,7 +436,7 @@ class Core:
     # --- lanes ---
 
     def lane(self, key: Hashable, concurrency: int = 1) -> Lane:
-        """Return the lane with this key; the first call creates it."""
+        """Return the lane with this key; the first call creates it, with this `concurrency`."""
         return self.lanes.get(key) or self.lanes.setdefault(key, Lane(concurrency))
 
     def lane_of(self, subscription: LiveSubscription) -> Lane:
@@ -435,27 +447,28 @@ class Core:
         return lane
 
     def has_room(self, lane: Lane) -> bool:
-        """True while one more event may wait in the lane."""
+        """True if fewer than `mailbox` events wait in the lane."""
         return len(lane.box) < self.mailbox
 
     def have_room(self, dispatch: Dispatch) -> bool:
-        """True when each lane with a handler of the topic can take one more event."""
+        """True if the lane of each handler of the topic has room for one more event."""
         for each, _ in dispatch.pairs:  # noqa: SIM110 - `all` with a generator costs thrice as much
             if len((each.mailbox or self.lane_of(each)).box) >= self.mailbox:
                 return False
         return True
 
     def place(self, delivery: Delivery, lane: Lane) -> None:
-        """Put a delivery into a lane, even into a full one."""
+        """Put a delivery into a lane, even into a full one. The caller then wakes the loop."""
         self.under_way[delivery] = None
         lane.box.append(delivery)
         self.ready.append(lane)
 
     def begin_alone(self, event: Event, dispatch: Dispatch, receipt: Receipt | None = None) -> Delivery | None:
-        """Start the only handler of a topic with an event, bypassing its lane; for the thread that has the turn.
+        """Reserve the free lane of a topic's only handler for an event; for the thread that has the turn.
 
         Returns:
-            None if the topic has other handlers, or the lane is busy.
+            The delivery, in the state RUNNING: the caller must call its handler on the loop now. None, and nothing has changed,
+            if the dispatch has no `alone` or is outdated, or if the lane is busy.
         """
         alone = dispatch.alone
         if alone is None or dispatch.is_forgotten:
@@ -471,7 +484,10 @@ class Core:
         return delivery
 
     def begin_at_once(self, event: Event, dispatch: Dispatch) -> Delivery | None:
-        """Do the same as `begin_alone`, unless other work comes first or the turn is taken; for the thread of the loop only."""
+        """Do what `begin_alone` does for a thread without the turn: that of the loop. None also if other work comes first.
+
+        Other work is an entry in the queue, a job, an unfinished round, or a thread that has the turn.
+        """
         if self.queue or self.thread_jobs or self.round.event is not None or dispatch.alone is None:
             return None
         try:
@@ -484,7 +500,10 @@ class Core:
             self.turn.append(None)
 
     def next_in_lane(self) -> tuple[Delivery, Lane] | None:
-        """Take the next delivery that may begin out of its lane; for the thread of the loop only."""
+        """Remove the next delivery whose lane has room for it, and return both; None if there is none.
+
+        Called in the thread of the loop only.
+        """
         ready = self.ready
         while ready:
             lane = ready.popleft()
@@ -496,11 +515,11 @@ class Core:
         return None
 
     def leave_lane(self, delivery: Delivery, lane: Lane) -> None:
-        """Note the end of a delivery; for the thread of the loop only. A cancelled one does not become DONE."""
+        """On the loop: free the place of an ended delivery in its lane. It becomes DONE unless it failed or was cancelled."""
         lane.running -= 1
         if lane.box:
             self.ready.append(lane)
-        if delivery.state is RUNNING and not delivery.is_cancelled:  # else its failure was handled already
+        if delivery.state is RUNNING and not delivery.is_cancelled:
             delivery.state = DONE
         self.under_way.pop(delivery, None)
 
@@ -523,7 +542,7 @@ class Core:
         self.retrying[again] = outcome.at, cancel
 
     def queue_due_retry(self, delivery: Delivery) -> bool:
-        """Queue a planned attempt whose time has come; False if the bus was closed meanwhile."""
+        """Queue a planned attempt whose time has come; False if it is not planned any more, because the bus was closed."""
         if delivery not in self.retrying:
             return False
         delivery.move(QUEUED)
@@ -532,7 +551,7 @@ class Core:
         return True
 
     def next_due(self) -> float | None:
-        """Return when the next planned attempt is due; None if none is planned."""
+        """Return when the next planned attempt is due, on the monotonic clock of the bus; None if none is planned."""
         return min((at for at, _ in list(self.retrying.values())), default=None)
 
     # --- the end of the bus ---

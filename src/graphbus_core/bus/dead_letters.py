@@ -22,70 +22,70 @@ from graphbus_core.model.deliveries import DeadLetter, Reason
 from graphbus_core.model.messages import Event
 
 _log = Log("graphbus.bus")
-_OURS = dirname(dirname(__file__)) + "/"
-_STANDARD = dirname(os.__file__) + "/"
-_INSTALLED = ("/site-packages/", "/dist-packages/")
+_OWN_FOLDER = dirname(dirname(__file__)) + "/"
+_STANDARD_LIBRARY = dirname(os.__file__) + "/"
+_PACKAGE_FOLDERS = ("/site-packages/", "/dist-packages/")
 
 _LONGEST_LINE = 1000
-_LONGEST_TEXT = 20_000
+_LONGEST_TRACEBACK = 20_000
 
-_WHOLE = 10
+_MOST_IN_FULL = 10
 """This many failures of one kind are logged in full; after that there is one line per interval."""
 _INTERVAL_S = 10.0
-_KINDS = 1000
+_MOST_KINDS = 1000
 """This many kinds of failures are remembered."""
 
 DeadLetterKeeper = Callable[[DeadLetter], object]
 
 
-class _Flood:
-    """One kind of failure: how often it was logged in full, and how many were not logged since the last line."""
+class _FailureKind:
+    """One kind of failure: how many were logged in full, how many not at all since the last line, and when a line is due."""
 
-    __slots__ = ("last_at", "line_at", "silent", "whole")
+    __slots__ = ("in_full", "last_at", "next_line_at", "unlogged")
 
     def __init__(self) -> None:
-        self.whole = self.silent = 0
-        self.last_at = self.line_at = 0.0
+        self.in_full = self.unlogged = 0
+        self.last_at = self.next_line_at = 0.0  # on the monotonic clock
 
 
-class _Floods:
+class _LogLimiter:
     """Keeps repeated failures from filling the log. Safe from any thread."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[str, ...], _Flood] = {}
+        self._kinds: dict[tuple[str, ...], _FailureKind] = {}
         self._changing = Lock()
 
     def count(self, *kind: str) -> int | None:
-        """Count a failure, and say how to log it.
+        """Count a failure, and return how to log it.
 
         Returns:
-            0: log it in full. A number: log one line that this many came since the last one. None: do not log it.
+            0: log it in full. None: do not log it. Another number: log one line, for this many failures since the last line.
         """
         now = monotonic()
         with self._changing:
-            flood = self._kinds.pop(kind, None) or _Flood()
-            self._kinds[kind] = flood  # moved to the end, so that the first kind is the one not seen for longest
-            if len(self._kinds) > _KINDS:
+            entry = self._kinds.pop(kind, None) or _FailureKind()
+            self._kinds[kind] = entry  # moved to the end, so that the first entry is the kind with the oldest failure
+            if len(self._kinds) > _MOST_KINDS:
                 del self._kinds[next(iter(self._kinds))]
-            if now - flood.last_at > _INTERVAL_S and not flood.silent:
-                flood.whole = 0  # a quiet interval has passed
-            flood.last_at = now
-            if flood.whole < _WHOLE:
-                flood.whole += 1
-                flood.line_at = now + _INTERVAL_S
+            if now - entry.last_at > _INTERVAL_S and not entry.unlogged:
+                entry.in_full = 0  # an interval without failures of this kind has passed
+            entry.last_at = now
+            if entry.in_full < _MOST_IN_FULL:
+                entry.in_full += 1
+                entry.next_line_at = now + _INTERVAL_S
                 return 0
-            flood.silent += 1
-            if now < flood.line_at:
+            entry.unlogged += 1
+            if now < entry.next_line_at:
                 return None
-            silent, flood.silent, flood.line_at = flood.silent, 0, now + _INTERVAL_S
-            return silent
+            unlogged, entry.unlogged, entry.next_line_at = entry.unlogged, 0, now + _INTERVAL_S
+            return unlogged
 
-    def rest(self) -> list[tuple[tuple[str, ...], int]]:
-        """Return each kind with the number of failures since its last line, and set the numbers to 0."""
+    def take_unlogged(self) -> list[tuple[tuple[str, ...], int]]:
+        """Return each kind with the number of failures that were not logged since its last line, and set the numbers to 0."""
         with self._changing:
-            found = [(kind, flood.silent) for kind, flood in self._kinds.items() if flood.silent]
-            for flood in self._kinds.values():
-                flood.silent = 0
+            found = [(kind, entry.unlogged) for kind, entry in self._kinds.items() if entry.unlogged]
+            for entry in self._kinds.values():
+                entry.unlogged = 0
         return found
 
 
@@ -93,9 +93,9 @@ class DeadLetters:
     """The last dead letters, and how many there were. Safe from any thread.
 
     Attributes:
-        latest: The last ones.
+        latest: The last ones, at most `size`, oldest first.
         count: How many there were in all.
-        keeper: Called with every dead letter; it must not raise.
+        keeper: Called with every dead letter, on the thread that records it; it must not raise.
         claimed: `id(event)` -> the event and its letters, for events whose letters go to the caller of `claim` and not to the
             keeper.
     """
@@ -106,26 +106,28 @@ class DeadLetters:
         self.keeper: DeadLetterKeeper | None = None
         self.claimed: dict[int, tuple[Event, list[DeadLetter]]] = {}
         self._clock = clock
-        self._floods = _Floods()
+        self._log_limiter = _LogLimiter()
         self._changing = Lock()
 
     def batched(self) -> AbstractContextManager[None]:
-        """Return a context in which the keeper, if it can, writes all letters in one transaction."""
-        gather: Callable[[], AbstractContextManager[None]] = getattr(self.keeper, "together", nullcontext)
-        return gather()
+        """Return a context in which the keeper writes all letters in one transaction; one without effect if it cannot."""
+        open_transaction: Callable[[], AbstractContextManager[None]] = getattr(self.keeper, "together", nullcontext)
+        return open_transaction()
 
-    def log_retry(self, event: Event, subscription: str, told: str, *, attempt: int, of: int, delay_s: float) -> None:
-        """Log in one line that a handler raised and will be called again."""
-        more = self._floods.count("attempts of", subscription)
+    def log_retry(
+        self, event: Event, subscription: str, error_text: str, *, attempt: int, of: int, delay_s: float
+    ) -> None:
+        """Log in one line that an attempt (`attempt` of `of`) has failed, unless too many such lines were logged just now."""
+        more = self._log_limiter.count("attempts of", subscription)
         if more is not None:
             message = "%s failed on %s (event %s): %s; attempt %d of %d, the next in %g s%s"
             _log.warning(
-                message, subscription, event.topic, event.event_id, told, attempt, of, delay_s, _repeat_note(more)
+                message, subscription, event.topic, event.event_id, error_text, attempt, of, delay_s, _repeat_note(more)
             )
 
     def log_not_retried(self, event: Event, subscription: str, limit: int) -> None:
-        """Log in one line that no further attempt is planned because too many wait."""
-        more = self._floods.count("no further attempts of", subscription)
+        """Log in one line that no further attempt is planned because `limit` wait, unless too many such lines were logged."""
+        more = self._log_limiter.count("no further attempts of", subscription)
         if more is not None:
             message = "%s is not retried on %s: %d further attempts are already waiting%s"
             _log.error(message, subscription, event.topic, limit, _repeat_note(more))
@@ -140,19 +142,25 @@ class DeadLetters:
         failed_at: float | None = None,
         is_dead: bool = False,
     ) -> None:
-        """Log the last exception of a handler with its traceback, and keep the event, unless it is a dead letter already."""
+        """Log the last exception of a handler with its traceback, and keep the event as a dead letter.
+
+        Args:
+            attempt: The number of the attempt that raised, from 1.
+            failed_at: When the first attempt failed; None for now.
+            is_dead: The event is a dead letter already, so only log.
+        """
         error = isolation.explain_exception(error)
-        told = error_line(error)
-        described, _ = try_to(lambda: _describe(error))
-        place, raised, text, is_as_python_has_it = described or ("", None, "", True)
-        more = self._floods.count(subscription, place, told.partition(":")[0])
+        error_text = error_line(error)
+        described, _ = try_to(lambda: _describe_failure(error))
+        place, raised, text, is_text_unchanged = described or ("", None, "", True)
+        more = self._log_limiter.count(subscription, place, error_text.partition(":")[0])
         if more is not None:
-            logged = f"{place}: {told}" if place and (not raised or more) else told
+            logged = f"{place}: {error_text}" if place and (not raised or more) else error_text
             logged += f" ({attempt} attempts)" if attempt > 1 else ""
             logged += _repeat_note(more)
             if more:
                 raised = None
-            elif raised and not is_as_python_has_it:  # a log that cannot encode a character would lose the whole record
+            elif raised and not is_text_unchanged:  # a log that cannot encode a character would lose the whole record
                 logged, raised = f"{logged}\n{text.rstrip()}", None
             message = "%s failed on %s (event %s): %s"
             _log.error(message, subscription, event.topic, event.event_id, logged, exc_info=raised)
@@ -161,7 +169,7 @@ class DeadLetters:
                 event,
                 subscription,
                 "handler",
-                told,
+                error_text,
                 attempts=attempt,
                 failed_at=failed_at,
                 place=place,
@@ -178,14 +186,16 @@ class DeadLetters:
         attempts: int = 0,
         failed_at: float | None = None,
     ) -> None:
-        """Log and keep an event that was not delivered, or not as often as its policy says.
+        """Log an event that was not delivered, or not as often as its policy says, and keep it as a dead letter.
 
         Args:
             reason: The kind of the dead letter.
             why: The cause, as the end of a sentence.
             subscription: The handler that did not get it; empty for all.
+            attempts: How often the handler was called with it.
+            failed_at: When the first attempt failed; None for now.
         """
-        more = self._floods.count(reason, event.topic, subscription)
+        more = self._log_limiter.count(reason, event.topic, subscription)
         if more is not None:
             trail = " > ".join(f"{topic} > {handler}" for topic, handler in event.trail[-3:])
             to = f" to {subscription}" if subscription else ""
@@ -208,14 +218,14 @@ class DeadLetters:
             self.claimed[id(event)] = event, []
 
     def release(self, event: Event) -> tuple[DeadLetter, ...]:
-        """Return the dead letters of a claimed event; later ones go to the keeper again."""
+        """Return the dead letters of an event that `claim` was called with; later ones go to the keeper again."""
         with self._changing:
             return tuple(self.claimed.pop(id(event))[1])
 
     def close(self) -> None:
-        """Log how many failures were counted but not logged."""
-        for kind, silent in self._floods.rest():
-            _log.error("%s: %d more failures that were not logged", " ".join(filter(None, kind)), silent)
+        """Log for each kind of failure how many were not logged."""
+        for kind, unlogged in self._log_limiter.take_unlogged():
+            _log.error("%s: %d more failures that were not logged", " ".join(filter(None, kind)), unlogged)
 
     def _keep(
         self,
@@ -229,6 +239,7 @@ class DeadLetters:
         place: str = "",
         traceback: str = "",
     ) -> None:
+        """Create a dead letter, count it, and pass it to the caller that has claimed the event, or else to the keeper."""
         now = self._clock.time()
         letter = DeadLetter(
             event=event,
@@ -251,55 +262,66 @@ class DeadLetters:
             self.keeper(letter)
 
 
-def _repeat_note(more: int) -> str:
-    return f"; {more} times since the last such line" if more else ""
+def _repeat_note(count: int) -> str:
+    """Return the end of a log line that stands for this many failures; empty for 0, as `_LogLimiter.count` returns them."""
+    return f"; {count} times since the last such line" if count else ""
 
 
 def error_line(error: BaseException) -> str:
-    """Describe an exception in one line of printable characters."""
+    """Describe an exception in one line of printable characters; it calls `str(error)`, and never raises an Exception."""
     if issubclass(type(error), GraphBusError):  # `isinstance` could call code of the user, through `__class__`
-        refusal = cast("GraphBusError", error)
-        return f"{refusal.sentence} [{refusal.code}]"
-    said, is_mute = try_to(lambda: str(error))
-    words = "(its str() fails)" if is_mute or said is None else escape_to_one_line(" ".join(said.split()))
+        own_error = cast("GraphBusError", error)
+        return f"{own_error.sentence} [{own_error.code}]"
+    message, str_error = try_to(lambda: str(error))
+    text = "(its str() fails)" if str_error or message is None else escape_to_one_line(" ".join(message.split()))
     name, _ = try_to(lambda: type(error).__name__)
-    line = f"{name or 'an exception'}: {words}".removesuffix(": ")
+    line = f"{name or 'an exception'}: {text}".removesuffix(": ")
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
+
+
+def describe_failure(error: Exception) -> tuple[str, str, str]:
+    """Return three texts about an exception of a handler: its place, the exception in one line, and its traceback."""
+    error = isolation.explain_exception(error)
+    described, _ = try_to(lambda: _describe_failure(error))
+    place, _, text, _ = described or ("", None, "", True)
+    return place, error_line(error), text
 
 
 ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
-def _describe(error: Exception) -> tuple[str, ExceptionInfo | None, str, bool]:
-    """Return the place of an exception, the exception for the log, its traceback as text, and whether Python writes it so.
+def _describe_failure(error: Exception) -> tuple[str, ExceptionInfo | None, str, bool]:
+    """Describe an exception for the log and the dead letter.
 
-    An error of GraphBus has its own place and no traceback. Nor has an exception whose traceback cannot be formatted.
+    Returns:
+        Its place, the exception for `exc_info`, the traceback as text, and whether that text is exactly what Python writes. For
+        an error of GraphBus, and where the traceback cannot be formatted, there is no exception and no text.
     """
     if issubclass(type(error), GraphBusError):
         return str(cast("GraphBusError", error).where or ""), None, "", True
     raised = without_own_frames(error)
-    told, _ = try_to(lambda: _traceback_text(raised))
-    return (_place_of(error), None, "", True) if told is None else (_place_of(error), raised, *told)
+    formatted, _ = try_to(lambda: _format_traceback(raised))
+    return (_place_of(error), None, "", True) if formatted is None else (_place_of(error), raised, *formatted)
 
 
 def without_own_frames(error: BaseException) -> ExceptionInfo:
-    """Return an exception for `exc_info`, without the frames of GraphBus that led to the handler."""
+    """Return an exception in the form of `exc_info`, without the leading frames of GraphBus that called the handler."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):
         trace = trace.tb_next
     return type(error), error, trace
 
 
-def _traceback_text(raised: ExceptionInfo) -> tuple[str, bool]:
-    """Return the traceback in printable characters, shortened if long, and whether the characters are as Python writes them."""
+def _format_traceback(raised: ExceptionInfo) -> tuple[str, bool]:
+    """Return the traceback in printable characters, shortened if it is long, and whether no character had to be replaced."""
     from traceback import format_exception
 
     original = "".join(format_exception(*raised))
     text = escape_unprintable(original)
     is_original = text == original
-    if len(text) <= _LONGEST_TEXT:
+    if len(text) <= _LONGEST_TRACEBACK:
         return text, is_original
-    begin, end = text[: _LONGEST_TEXT // 4], text[-_LONGEST_TEXT // 2 :]
+    begin, end = text[: _LONGEST_TRACEBACK // 4], text[-_LONGEST_TRACEBACK // 2 :]
     return f"{begin}\n  ...\n{end}", is_original
 
 
@@ -309,7 +331,7 @@ def _place_of(error: Exception) -> str:
     trace = error.__traceback__
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
-        if not path.startswith(_OURS):
+        if not path.startswith(_OWN_FOLDER):
             place = f"{path}:{trace.tb_lineno}"
             if not _is_library_code(path):
                 own = place
@@ -319,4 +341,4 @@ def _place_of(error: Exception) -> str:
 
 def _is_library_code(path: str) -> bool:
     """True for a file of the standard library or of an installed package."""
-    return path.startswith((_STANDARD, "<frozen ")) or any(each in path for each in _INSTALLED)
+    return path.startswith((_STANDARD_LIBRARY, "<frozen ")) or any(each in path for each in _PACKAGE_FOLDERS)

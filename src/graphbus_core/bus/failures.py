@@ -1,4 +1,4 @@
-"""Failed deliveries: each is planned again or becomes a dead letter, as `outcomes` decides. Receipts learn the result."""
+"""Failed deliveries: each gets a further attempt or becomes a dead letter, as `outcomes` decides; receipts note the result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphbus_core.clock import Clock, SystemClock
 from graphbus_core.model.messages import Event
 
 _CLOSED = "the bus was closed before it was delivered"
-_BEGUN = "the bus was closed before the handler returned; what it had done by then is not undone"
+_UNFINISHED = "the bus was closed before the handler returned; what it had done by then is not undone"
 
 
 class Failures:
@@ -30,8 +30,8 @@ class Failures:
         self._core = core
         self._letters = letters
         self._clock = clock
-        self._planning = Lock()
-        self._dead_lettering = Lock()
+        self._planning = Lock()  # so that a close does not miss an attempt that is just being planned
+        self._dead_lettering = Lock()  # so that a close and a failing handler do not make two letters of one delivery
         self.is_raised = is_raised
         self.is_served = False
         self.deliver_due: Callable[[], None] = lambda: None
@@ -39,12 +39,15 @@ class Failures:
     # --- failures ---
 
     def handle_failure_in_place(self, round_: DeliveryRound, error: Exception) -> None:
-        """Handle an exception of a handler that was called in place; raise it again where the bus has `on_error="raise"`."""
+        """Handle an exception of the handler that the round is calling in place: plan a further attempt or make a dead letter.
+
+        With `on_error="raise"` the exception of the last attempt is raised again, unless a dispatcher delivers.
+        """
         event, subscription = cast("Event", round_.event), cast("LiveSubscription", round_.at)
         with self._dead_lettering:
             round_.failing = event, subscription
             is_dead_lettered = round_.is_dead_lettered
-        if is_dead_lettered:
+        if is_dead_lettered:  # the close did not wait for this handler: there is a dead letter already, so only log
             self._letters.record_failure(event, subscription.name, error, attempt=round_.attempt, is_dead=True)
             return
         delivery = round_.again
@@ -55,10 +58,10 @@ class Failures:
             raise error
 
     def handle_failure(self, delivery: Delivery, error: Exception) -> bool:
-        """Plan a further attempt for a delivery whose handler raised, or make it a dead letter.
+        """Plan a further attempt for a delivery whose handler raised, or make it a dead letter; log it and count it as failed.
 
         Returns:
-            True if the caller must raise the exception as well.
+            True if the caller must raise the exception: that of the last attempt, if `is_raised` and not `is_served`.
         """
         event, subscription, attempt = delivery.event, delivery.subscription, delivery.attempt
         now = self._clock.monotonic()
@@ -74,37 +77,43 @@ class Failures:
         return self.is_raised and not self.is_served
 
     def _plan_retry(self, delivery: Delivery, error: Exception, outcome: Retry, delay_s: float) -> bool:
-        """Plan a further attempt; False if too many are planned already or the bus is closed."""
+        """Plan a further attempt and log it; False if none was planned, because too many are or the bus is closed.
+
+        If the bus closes just after the attempt was planned, this returns True and logs nothing.
+        """
         event, subscription = delivery.event, delivery.subscription
-        told = error_line(error)
+        error_text = error_line(error)
         core = self._core
         with self._planning:
             is_full = len(core.retrying) >= core.capacity
             if not is_full and not core.is_closed:
                 failed_at = self._clock.time() if delivery.failed_at is None else delivery.failed_at
-                again = delivery.next_attempt(told, failed_at, core.receipts.hold(event))
+                again = delivery.next_attempt(error_text, failed_at, core.receipts.hold(event))
                 core.schedule_retry(
                     again, outcome, self._clock.after(delay_s, lambda: self._queue_due_retry(again)).cancel
                 )
                 delivery.move(RETRYING)
                 core.under_way.pop(delivery, None)
-        if core.is_closed:
+        if core.is_closed:  # if the attempt was planned before the close, the close has made it a dead letter
             return delivery.state is RETRYING
         if is_full:
             self._letters.log_not_retried(event, subscription.name, core.capacity)
             return False
-        of = subscription.policy.retries + 1
-        self._letters.log_retry(event, subscription.name, told, attempt=delivery.attempt, of=of, delay_s=delay_s)
+        attempts = subscription.policy.retries + 1
+        self._letters.log_retry(
+            event, subscription.name, error_text, attempt=delivery.attempt, of=attempts, delay_s=delay_s
+        )
         return True
 
     def _queue_due_retry(self, delivery: Delivery) -> None:
+        """Queue an attempt whose time has come, and call `deliver_due`; nothing happens if the bus was closed meanwhile."""
         with self._planning:
             is_due = self._core.queue_due_retry(delivery)
         if is_due:
             self.deliver_due()
 
     def falls_due_by(self, deadline: float) -> bool:
-        """True if a planned attempt is due before the deadline; never with the clock of a test, which does not run by itself."""
+        """True if a planned attempt is due by the deadline; False with the clock of a test, which only the test advances."""
         due = self._core.next_due() if isinstance(self._clock, SystemClock) else None
         return due is not None and due <= deadline
 
@@ -122,15 +131,18 @@ class Failures:
     def drop_at_close(
         self, event: Event, name: str, attempts: int, *, has_begun: bool = False, failed_at: float | None = None
     ) -> None:
-        """Make an event a dead letter because the bus is closed before a handler (`name`; empty: any) has handled it."""
-        why = _BEGUN if has_begun else _CLOSED
+        """Make an event a dead letter because the bus was closed before the handler `name` (empty: any) has handled it.
+
+        `attempts` counts the calls of the handler; with `has_begun`, the last one has not returned.
+        """
+        why = _UNFINISHED if has_begun else _CLOSED
         self._letters.record_undelivered(event, "closed", why, name, attempts=attempts, failed_at=failed_at)
 
     def dead_letter_rest(self, *, is_abandoned: bool, left_in_lanes: Callable[[], Iterable[Delivery]]) -> None:
-        """Turn into dead letters whatever was not delivered, planned attempts included. Safe from any thread.
+        """Make dead letters of all that is left in the round, the queue, the planned attempts and the lanes; from any thread.
 
         Args:
-            is_abandoned: A handler in place does not return; the close leaves it behind.
+            is_abandoned: A handler in place has not returned, and the close does not wait for it any longer.
             left_in_lanes: Empties the lanes, and returns the deliveries that were in them.
         """
         with self._letters.batched():
@@ -141,10 +153,10 @@ class Failures:
                 self._core.close()
                 waiting = list(self._core.left_to_retry())
             for each in waiting:
-                told = f"the bus was closed before attempt {each.attempt}; the last one failed: {each.last_error}"
+                text = f"the bus was closed before attempt {each.attempt}; the last one failed: {each.last_error}"
                 name = each.subscription.name
                 attempts, since = each.attempt - 1, each.failed_at
-                self._letters.record_undelivered(each.event, "closed", told, name, attempts=attempts, failed_at=since)
+                self._letters.record_undelivered(each.event, "closed", text, name, attempts=attempts, failed_at=since)
                 self._mark_dead(each)
             for each in left_in_lanes():
                 attempts = each.attempt if each.has_begun else each.attempt - 1
@@ -153,10 +165,12 @@ class Failures:
                 self._mark_dead(each)
 
     def _mark_dead(self, delivery: Delivery) -> None:
+        """Set the state of a delivery to DEAD, and count it as ended in its receipt."""
         delivery.move(DEAD)
         self._core.receipts.release(delivery.event)
 
     def _dead_letter_entry(self, entry: QueueEntry) -> None:
+        """Make an entry of the queue a dead letter: an event for all handlers, a further attempt for its one. Give up a job."""
         if isinstance(entry, Event):
             self.drop_at_close(entry, "", 0)
             self._core.receipts.release(entry)
@@ -167,24 +181,28 @@ class Failures:
             entry.give_up()
 
     def _dead_letter_round(self, *, is_abandoned: bool) -> None:
-        """Turn the rest of the current round into dead letters: the handler that does not return, and those after it."""
+        """Make dead letters of the rest of the current round, if there is one: a letter for each handler after the current one.
+
+        If the current handler does not return (`is_abandoned`), it gets a letter as well, unless it has just failed or runs on
+        the loop. The abandoned thread keeps this round, and the core gets a new one.
+        """
         round_ = self._core.round
         with self._dead_lettering:
             event, at = round_.event, round_.at
             if event is None or round_.is_dead_lettered:
                 return
             round_.is_dead_lettered = True
-            is_in_hand = is_abandoned and round_.failing != (event, at)
+            is_unfinished = is_abandoned and round_.failing != (event, at)
         routes, attempt = self._core.routes, round_.attempt
         routes.forget_topic(event.topic)  # the pairs are changed below, and may belong to a dispatch that others use
-        is_left = at is None
+        is_after_current = at is None
         for index, (each, _) in enumerate(round_.pairs):
-            if is_left:
+            if is_after_current:
                 round_.pairs[index] = each, routes.skip(each)
                 self.drop_at_close(event, each.name, attempt - 1)
             elif each is at:
-                is_left = True
-                if is_in_hand and not routes.is_async(each):
+                is_after_current = True
+                if is_unfinished and not routes.is_async(each):
                     self.drop_at_close(event, each.name, attempt, has_begun=True)
         if is_abandoned:
             self._core.round = DeliveryRound()

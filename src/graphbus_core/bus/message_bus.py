@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from graphbus_core.bus.calls import CallRunner
 from graphbus_core.bus.closing import Closing, OwnerEnd
-from graphbus_core.bus.core import RUNNING, Core
+from graphbus_core.bus.core import NEVER_FREE, RUNNING, Core, Delivery
 from graphbus_core.bus.dead_letters import DeadLetterKeeper, DeadLetters
 from graphbus_core.bus.failures import Failures
 from graphbus_core.bus.loop import LoopDriver, current_delivery
@@ -38,7 +38,7 @@ R = TypeVar("R")
 OnError = Literal["isolate", "raise"]
 
 _PATIENCE_S = 1.0
-"""How long a receipt may take to report that it is done."""
+"""How long `wait_for` waits for a receipt after the bus was closed, which ends all receipts."""
 
 
 class MessageBus:
@@ -58,8 +58,8 @@ class MessageBus:
         queue: How many events may wait. Beyond that, a publisher outside of handlers gets a BackpressureError, and an event
             that a handler publishes becomes a dead letter.
         mailbox: How many events may wait for one agent with async handlers before the delivery to others pauses.
-        known_topics: How many compiled topics are kept.
-        admit: Called once per topic: raises RunError for an unknown one, or returns the check of its payloads or None.
+        known_topics: How many topics keep their compiled list of handlers; with a further one, all are compiled again.
+        admit: Called when a topic is first used: raises RunError if it is unknown; returns the check of its payloads, or None.
         learn: Called with each Topic object that is published on; True if `admit` must be called again for it.
         middleware: Wraps every handler, the first one outermost.
         clock: The source of time. A clock that is passed here is not closed with the bus.
@@ -87,7 +87,7 @@ class MessageBus:
         self.middleware = tuple(middleware)
         self._notifier = Notifier()
         self._letters = DeadLetters(dead_letters, used)
-        self._routes = Routes(self._put, admit, known_topics, self.middleware)
+        self._routes = Routes(self._put_in_lane, admit, known_topics, self.middleware)
         self._core = Core(
             self._routes, history=history, capacity=queue, mailbox=mailbox, max_hops=max_hops, max_tree=max_tree
         )
@@ -116,7 +116,8 @@ class MessageBus:
         if dispatcher:
             self.start_dispatcher()
 
-    def _put(self, subscription: LiveSubscription, call: Callable[[Event], object], event: Event) -> None:
+    def _put_in_lane(self, subscription: LiveSubscription, call: Callable[[Event], object], event: Event) -> None:
+        """Call `SyncDriver.put_in_lane`; the driver does not exist yet when `Routes` is created with this function."""
         self._sync.put_in_lane(subscription, call, event)
 
     # --- subscribing ---
@@ -158,7 +159,10 @@ class MessageBus:
                 self._sync.loop.forget(subscription)
 
     def _settle_counts(self) -> None:
-        """Settle the counts of unused dispatches. Only the thread with the turn may; if another has it, that one does it."""
+        """Add the events of outdated dispatches to the counts of subscriptions, if this thread has or gets the turn.
+
+        Otherwise the thread that has the turn does it when it delivers next.
+        """
         if self._sync.is_inside:
             self._routes.settle_counts()
         elif self._core.take_turn():
@@ -169,12 +173,12 @@ class MessageBus:
             self._sync.wake_after_change()
 
     def use_lane(self, owner: str) -> None:
-        """Run the handlers and calls of this owner on the event loop, one at a time, as if it had an async handler."""
+        """From now on run handlers and calls of this owner on the event loop, one at a time, as if it had an async handler."""
         self._routes.use_lane(owner)
 
     @property
     def subscriptions(self) -> tuple[LiveSubscription, ...]:
-        """All subscriptions, in the order in which they are served."""
+        """All subscriptions, in the order in which their handlers are called."""
         return self._routes.subscriptions
 
     # --- publishing ---
@@ -189,10 +193,12 @@ class MessageBus:
             The receipt, on a bus with a dispatcher and outside of handlers; else None.
 
         Raises:
-            RunError: GBE610 malformed topic, GBE612, GBE613 not JSON or too large, GBE615 closed bus, and what `admit` refuses.
+            RunError: GBE610 malformed topic, GBE612, GBE613 not JSON or too large, GBE615 closed bus, and what `admit` and its
+                check raise.
             BackpressureError: GBE636 too many events wait. Inside a handler the event becomes a dead letter instead.
+            BaseException: An exception of a handler that stops the delivery (see the class), and any with `on_error="raise"`.
         """
-        name: str = topic  # type: ignore[assignment]  # else it is none of the keys, and `_resolve_topic` gives it
+        name: str = topic  # type: ignore[assignment]  # a Topic object is never a key: `_resolve_topic` returns its name
         dispatch = self._dispatches.get(name)
         if dispatch is None:
             name, dispatch = self._resolve_topic(topic)
@@ -233,7 +239,11 @@ class MessageBus:
         return None
 
     def _resolve_topic(self, topic: str | Topic[Any]) -> tuple[str, Dispatch]:
-        """Return the name and the dispatch of a topic that `publish` did not find: a Topic object, a new name, a closing bus."""
+        """Return the name and the dispatch of a topic that is not a key of `_dispatches`, e.g. a Topic object or a new name.
+
+        Raises:
+            RunError: GBE615 the bus is closing and this is no handler; GBE610 malformed topic, and what `admit` raises.
+        """
         name = name_of(topic)
         if self._learn is not None and isinstance(topic, Topic) and self._learn(topic):
             self._routes.forget_topic(name)
@@ -255,7 +265,7 @@ class MessageBus:
             RunError: GBE639 on another loop, and what `publish` raises.
             Exception: On a bus with `on_error="raise"`, the first exception of a handler.
         """
-        name: str = topic  # type: ignore[assignment]  # else it is none of the keys, and `_resolve_topic` gives it
+        name: str = topic  # type: ignore[assignment]  # as in `publish`
         dispatch = self._dispatches.get(name)
         if dispatch is None:
             name, dispatch = self._resolve_topic(topic)
@@ -266,7 +276,7 @@ class MessageBus:
         loop = sync.loop
         if loop is None or loop.home != get_ident():
             raise RunError("GBE639", topic=name)
-        if current_delivery() is not None:
+        if current_delivery() is not None or self._publisher.outlet is not None:
             self._publisher.publish(dispatch, name, payload, src)
             return
         event = Event(name, payload, src, self._time())
@@ -281,13 +291,14 @@ class MessageBus:
             if delivery.state is RUNNING and delivery.coroutine is None:  # a KeyboardInterrupt came before the handler
                 loop.end_delivery(delivery, delivery.subscription.mailbox)
         if self._waiting or self._queue or self._core.ready:
-            sync.wake_after_change()  # first: the handler may wait for an event that it has published
+            sync.wake_after_change()  # before the next steps: the handler may wait for an event that it has published
         if awaited is not ENDED:
             await drive_to_end(awaited, delivery.worker.resume)
         if delivery.receipt is not None:
             await self._await_receipt(loop, delivery.receipt)
 
     async def _publish_and_follow(self, loop: LoopDriver, event: Event) -> None:
+        """Queue an event, and return when everything that it caused is handled; raise what `publish_async` raises."""
         receipt = Receipt(event)
         self._core.receipts.open(receipt)
         try:
@@ -298,7 +309,7 @@ class MessageBus:
         await self._await_receipt(loop, receipt)
 
     async def _await_receipt(self, loop: LoopDriver, receipt: Receipt) -> None:
-        """Wait on the loop until a receipt is done, then raise what handlers raised."""
+        """Wait on the loop until a receipt is done; then raise the first exception of a handler that has to be raised, if any."""
         if not receipt.is_done:
             ended = loop.loop.create_future()
 
@@ -320,7 +331,7 @@ class MessageBus:
         self._sync.adopt_loop()
 
     def deliver_again(self, event: Event, subscription: LiveSubscription | None, attempt: int = 1) -> None:
-        """Queue an event again, for one subscription or for all (None); safe from any thread. This call delivers nothing itself.
+        """Queue an event again, for one subscription or for all (None); another thread delivers it. Safe from any thread.
 
         Events that the handler publishes get the same ids as at the first attempt.
 
@@ -332,9 +343,9 @@ class MessageBus:
         self._sync.deliver_again(event, subscription, attempt)
 
     def deliver_once_more(self, event: Event, subscription: LiveSubscription | None) -> Receipt:
-        """Queue an event again as the root of a new tree, for one subscription or for all (None), and follow what it causes.
+        """Queue an event again, for one subscription or for all (None), and return a receipt that follows what it causes.
 
-        Its dead letters are collected until `release_dead_letters`, and do not go to the keeper.
+        Another thread delivers it, or `wait_for`. Until `release_dead_letters`, its dead letters do not go to the keeper.
 
         Raises:
             RunError: GBE615 closed bus, GBE648 inside a handler.
@@ -365,15 +376,16 @@ class MessageBus:
 
         Raises:
             DeadlockError: GBE633 if the owner, whose handlers run on the event loop one at a time, waits for this call itself.
+            RunError: GBE618 if the bus is closed first; GBE628 in a `def` handler that runs on the event loop.
         """
         return self._calls.run(work, owner)
 
     def caller(self, function: Callable[[A], Any], *, owner: str = "") -> Callable[[A], Any]:
-        """Return a function that calls `function` as `run` does, on a faster path while the bus is free.
+        """Return a function that passes its argument to `function` as `run` does, on a faster path while the bus is free.
 
         Args:
-            function: Belongs to an owner without async handlers.
-            owner: The agent that the function belongs to.
+            function: A function of an agent without async handlers.
+            owner: The name of this agent.
         """
         core, sync, queue, called = self._core, self._sync, self._queue, ((owner, owner),)
 
@@ -385,15 +397,15 @@ class MessageBus:
                 del turn[0]  # see `Core.take_turn`
             except IndexError:
                 return self._calls.run(lambda: function(argument), owner)
-            is_over = False
+            has_returned = False
             try:
                 core.deliverer, sync.called = get_ident(), called
                 result = function(argument)
-                is_over = True
+                has_returned = True
             finally:
                 sync.called = ()
                 try:
-                    if queue and (is_over or isinstance(exception(), Exception)):
+                    if queue and (has_returned or isinstance(exception(), Exception)):
                         sync.drain()  # not after a KeyboardInterrupt: that stops the delivery
                 finally:
                     core.deliverer = 0
@@ -411,15 +423,15 @@ class MessageBus:
     ) -> Any:
         """Send an event to the one handler that answers it, and return its result; inside an async handler, an awaitable of it.
 
-        This is a call that is addressed by a topic. An exception of the handler is raised here and makes no dead letter. Other
-        handlers get the event like any other: those of patterns, and those of the same topic with `-> None`. `timeout_s` cannot
-        interrupt a `def` handler that runs on this thread.
+        An exception of the handler is raised here, and makes no dead letter. Handlers of patterns that match the topic, and
+        handlers of the same topic with `-> None`, get the event too, but do not answer. `timeout_s` cannot interrupt a `def`
+        handler that runs on this thread.
 
         Args:
             topic: The topic; exactly one of its handlers must return a value.
             payload: A JSON-shaped value.
             timeout_s: How long to wait; None waits for ever.
-            src: The agent that asks.
+            src: The agent that sends the request.
 
         Raises:
             RunError: GBE631 no handler, GBE632 several, GBE637 too long a chain, and what `publish` raises.
@@ -456,10 +468,11 @@ class MessageBus:
         self._sync.refuse_in_handler()
 
     def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
-        """Deliver, or wait while others do, until a receipt is done; False if the bus was closed first.
+        """Deliver, or wait while others do, until a receipt is done; False if it is not done.
 
         Args:
-            is_rest_enough: Also return when the bus has nothing left to do but further attempts.
+            is_rest_enough: Return False when the bus has nothing left to do but further attempts. Otherwise the result is False
+                only if the bus was closed first.
 
         Raises:
             RunError: GBE648 inside a handler.
@@ -467,8 +480,8 @@ class MessageBus:
         """
         sync = self._sync
         sync.refuse_in_handler()
-        is_so = sync.wait_until_or_raise(lambda: receipt.is_done or (is_rest_enough and sync.is_quiet()), None)
-        return receipt.is_done or (not is_so and receipt.wait(_PATIENCE_S))
+        is_reached = sync.wait_until_or_raise(lambda: receipt.is_done or (is_rest_enough and sync.is_quiet()), None)
+        return receipt.is_done or (not is_reached and receipt.wait(_PATIENCE_S))
 
     # --- life ---
 
@@ -481,9 +494,26 @@ class MessageBus:
         """
         self._sync.start_dispatcher(on_interruption)
 
+    def use_ledger(self, outlet: Callable[[Event], None]) -> None:
+        """From now on pass published events to `outlet` instead of delivering them; `deliver` delivers what a ledger hands out.
+
+        An event that a handler of such a delivery publishes is collected in its `outbox` instead.
+        """
+        self._core.turn_of_callers = NEVER_FREE
+        self._publisher.outlet = outlet
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Call `CallRunner.deliver`."""
+        self._calls.deliver(delivery)
+
+    @property
+    def letters(self) -> DeadLetters:
+        """The dead letters and the log of failures."""
+        return self._letters
+
     @property
     def is_dispatcher_lost(self) -> bool:
-        """True if the dispatcher thread has ended by itself."""
+        """True if the dispatcher thread has ended before the bus was closed, because of an exception: see `interruption`."""
         dispatcher = self._sync.dispatcher
         return dispatcher is not None and not dispatcher.is_alive()
 
@@ -501,20 +531,20 @@ class MessageBus:
     ) -> None:
         """Refuse new events, deliver those that wait, and stop. Closing twice does nothing.
 
-        The grace includes further attempts that are due within it, unless a test advances the clock. What is not delivered when
-        it ends becomes dead letters: async handlers are cancelled; a `def` handler that does not return is left behind, and the
-        handlers after it are not called.
+        The grace includes further attempts that are due within it, unless a test advances the clock. When it ends, async handlers
+        are cancelled. A `def` handler that has not returned continues on its thread, but the handlers after it are not called.
+        Every event that was not handled becomes a dead letter.
 
         Args:
-            grace_s: How long to wait.
-            last: Called after the last event, while the event loop still runs.
-            ends: Called before `last`: each owner with the function that ends it. Events that it publishes are delivered to the
+            grace_s: How many seconds to deliver before the rest become dead letters.
+            last: Called after all functions of `ends`, while the event loop still runs.
+            ends: Each owner with the function that ends it, in order. Events that such a function publishes are delivered to the
                 owners that have not ended yet, and are dead letters for the others.
 
         Raises:
             RunError: GBE627 inside a handler, which would wait for itself.
-            BaseException: A KeyboardInterrupt, SystemExit or the like of a handler, raised when all is done. A KeyboardInterrupt
-                ends the grace.
+            BaseException: The first exception of a handler that stops the delivery (see the class), or any with
+                `on_error="raise"`; raised when the bus is closed. A KeyboardInterrupt ends the grace.
         """
         self._closing.close(grace_s, last, ends)
 
@@ -536,15 +566,15 @@ class MessageBus:
     # --- history and statistics ---
 
     def history(self) -> tuple[Event, ...]:
-        """The last events in the order of their delivery."""
+        """Return the last events, in the order of their delivery."""
         return tuple(self._history.copy())
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
-        """The last dead letters, oldest first."""
+        """Return the last dead letters, oldest first."""
         return tuple(self._letters.latest.copy())
 
     def release_dead_letters(self, event: Event) -> tuple[DeadLetter, ...]:
-        """Return the dead letters of an event that `deliver_once_more` has queued; later ones go to the keeper."""
+        """Return the dead letters of an event that `deliver_once_more` has queued so far; later ones go to the keeper."""
         return self._letters.release(event)
 
     def forget_dead_letter(self, letter: DeadLetter) -> None:
@@ -553,7 +583,7 @@ class MessageBus:
 
     @property
     def keeper(self) -> DeadLetterKeeper | None:
-        """A function that is called with every dead letter at once, on the thread where it arises; it must not raise."""
+        """A function that is called with every dead letter, on the thread that records the letter. It must not raise."""
         return self._letters.keeper
 
     @keeper.setter

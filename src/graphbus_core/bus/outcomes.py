@@ -54,11 +54,11 @@ FINAL_CODES = frozenset(
         "GBE613",  # a payload that is too large
         "GBE614",  # a payload that does not fit its schema
         "GBE617",  # a field that the payload does not have
-        "GBE619",  # a topic that nobody knows
-        "GBE620",  # an agent that is not there
-        "GBE621",  # a method that is not there
-        "GBE622",  # arguments that do not fit
-        "GBE623",  # a result that does not fit
+        "GBE619",  # a topic that no agent declares
+        "GBE620",  # an agent that does not exist
+        "GBE621",  # a method that does not exist
+        "GBE622",  # arguments that do not fit the schema of the method
+        "GBE623",  # a result that does not fit the schema of the method
         "GBE624",  # a dependency that is not declared
         "GBE628",  # a call that cannot be awaited
         "GBE631",  # a request that nobody answers
@@ -67,7 +67,7 @@ FINAL_CODES = frozenset(
         "GBE634",  # a receipt that would wait for itself
         "GBE637",  # a request at the end of too long a chain
         "GBE638",  # a bus that has an event loop already
-        "GBE639",  # an event loop that is not that of the bus
+        "GBE639",  # `publish_async` on an event loop that is not that of the bus
         "GBE641",  # a state that is not JSON
         "GBE642",  # a state that is too large
         "GBE643",  # a file that is damaged or belongs to another program
@@ -76,8 +76,8 @@ FINAL_CODES = frozenset(
         "GBE660",  # middleware that makes no generator
         "GBE661",  # middleware that does not yield
         "GBE662",  # middleware that yields twice; the handler has run
-        "GBE680",  # an agent that was left out
-        "GBE696",  # or that runs elsewhere
+        "GBE680",  # an agent that was left out when the graph started
+        "GBE696",  # an agent that runs in another process
         "GBE681",  # a handler that a person skipped in the debugger
     }
 )
@@ -93,7 +93,7 @@ def decide_outcome(policy: DeliveryPolicy, attempt: int, error: Exception | None
         policy: The policy of the subscription.
         attempt: The number of the attempt, from 1.
         error: The exception of the handler, TimeoutError for its time limit; None when it returned.
-        now: The current time in seconds.
+        now: The current time in seconds; the time of a `Retry` is on the same clock.
     """
     if error is None:
         return _DONE
@@ -108,7 +108,7 @@ def decide_outcome(policy: DeliveryPolicy, attempt: int, error: Exception | None
 
 
 def backoff_s(policy: DeliveryPolicy, attempt: int) -> float:
-    """Return how long to wait after this failed attempt: twice as long as after the one before, up to `MAX_BACKOFF_S`.
+    """Return the seconds to wait after this failed attempt: twice as many as after the one before, up to `MAX_BACKOFF_S`.
 
     There is no jitter: a bus delivers one event after the other, so that attempts due at the same time do not collide.
     """
@@ -119,7 +119,9 @@ def backoff_s(policy: DeliveryPolicy, attempt: int) -> float:
 
 def check_policy(policy: DeliveryPolicy, *, handler: str, is_async: bool, where: Place | None = None) -> None:
     """Raise RunError GBE640 for a policy that the bus cannot carry out; the message names every wrong option."""
-    problems = [f"{option}={value!r}: {wanted}" for option, value, is_good, wanted in _options(policy) if not is_good]
+    problems = [
+        f"{option}={value!r}: {rule}" for option, value, is_valid, rule in _check_options(policy) if not is_valid
+    ]
     if not is_async and policy.timeout_s is not None:
         problems.append("`timeout` needs an `async def` handler: a plain `def` cannot be stopped")
     if not is_async and policy.concurrency != 1:
@@ -128,8 +130,8 @@ def check_policy(policy: DeliveryPolicy, *, handler: str, is_async: bool, where:
         raise RunError("GBE640", where=where, handler=handler, reason="; ".join(problems))
 
 
-def _options(policy: DeliveryPolicy) -> Iterator[tuple[str, object, bool, str]]:
-    """Yield each option as `@subscribe` names it: name, value, whether the value is valid, and what is needed."""
+def _check_options(policy: DeliveryPolicy) -> Iterator[tuple[str, object, bool, str]]:
+    """Yield for each option of `@subscribe`: its name, its value, whether that is valid, and the condition in words."""
     retries, concurrency = policy.retries, policy.concurrency
     yield "retries", retries, _is_whole(retries) and retries >= 0, "it must be a whole number of at least 0"
     yield (
@@ -142,6 +144,8 @@ def _options(policy: DeliveryPolicy) -> Iterator[tuple[str, object, bool, str]]:
     is_timeout = timeout_s is None or (_is_number(timeout_s) and timeout_s > 0)
     yield "timeout", timeout_s, is_timeout, "it must be more than 0 seconds"
     yield "concurrency", concurrency, _is_whole(concurrency) and concurrency >= 1, "it must be at least 1"
+    yield "on_retry", policy.on_retry, policy.on_retry in ("block", "skip"), 'it must be "block" or "skip"'
+    yield "key", policy.key, isinstance(policy.key, str), "it must be the name of a field of the payload"
     yield "retry_on", policy.retry_on, _are_exceptions(policy.retry_on), "it must be exception classes"
 
 
@@ -154,4 +158,5 @@ def _is_whole(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
+    """True for a number of at most `_LONGEST_S`; False for NaN and for a bool."""
     return isinstance(value, float | int) and not isinstance(value, bool) and abs(value) <= _LONGEST_S

@@ -24,6 +24,9 @@ _THREADS = "the threads of handlers"
 class Publisher:
     """Queues events and makes sure that they are delivered.
 
+    Attributes:
+        outlet: With a ledger: called with each event, instead of queuing it; the outbox of a delivery comes first.
+
     Args:
         on_root: The middleware functions to call with every event that no handler caused.
     """
@@ -39,9 +42,14 @@ class Publisher:
     ) -> None:
         self._core, self._sync, self._letters, self._failures = core, sync, letters, failures
         self._on_root = tuple(on_root)
+        self.outlet: Callable[[Event], None] | None = None
 
     def publish(self, dispatch: Dispatch, topic: str, payload: Json, src: str) -> Receipt | None:
-        """Publish an event while the turn of callers is taken or never free; see `MessageBus.publish`."""
+        """Publish an event that cannot take the fast path, and return what `MessageBus.publish` returns.
+
+        Inside a handler the event becomes a child of the handler's event. Else this thread delivers it and waits for the loop,
+        if there is one; or the loop starts the only handler at once; or the event is queued for the thread that delivers.
+        """
         core, loop, here = self._core, self._sync.loop, get_ident()
         cause: DeliveryRound | Delivery | None = None
         if core.deliverer == here:
@@ -55,16 +63,18 @@ class Publisher:
             else:
                 self._publish_on_loop(cause, topic, frozen, src)
             return None
+        if self.outlet is not None:
+            return self.accept(Event(topic, freeze(payload), src, self._sync.time()))
         is_outermost = loop is not None and self._sync.dispatcher is None and loop.home != here
-        if is_outermost and not self._sync.is_handling() and self._publish_and_wait(dispatch, topic, payload, src):
+        if is_outermost and not self._sync.is_handling() and self._try_publish_and_wait(dispatch, topic, payload, src):
             return None
         event = Event(topic, freeze(payload), src, self._sync.time())
-        if loop is not None and loop.home == here and self._begin_here(loop, event, dispatch):
+        if loop is not None and loop.home == here and self._try_begin_on_loop(loop, event, dispatch):
             return None
         return self.accept(event)
 
-    def _begin_here(self, loop: LoopDriver, event: Event, dispatch: Dispatch) -> bool:
-        """On the loop, outside of handlers: start the only handler at once if no other work comes first."""
+    def _try_begin_on_loop(self, loop: LoopDriver, event: Event, dispatch: Dispatch) -> bool:
+        """On the loop, outside of handlers: start the topic's only handler at once; False if that is not possible."""
         if loop.is_stepping or self._sync.dispatcher is not None or self._sync.is_closing:
             return False
         begun = self._core.begin_at_once(event, dispatch)
@@ -74,14 +84,14 @@ class Publisher:
         loop.pump(begun)
         return True
 
-    def _publish_and_wait(self, dispatch: Dispatch, topic: str, payload: Json, src: str) -> bool:
+    def _try_publish_and_wait(self, dispatch: Dispatch, topic: str, payload: Json, src: str) -> bool:
         """Deliver an event from outside, and wait until everything that it caused has ended, on the event loop too.
 
         Returns:
             False, without publishing, if another thread delivers.
         """
         core, sync = self._core, self._sync
-        others = core.under_way.copy()
+        others = core.under_way.copy()  # earlier deliveries, which this publisher does not wait for
 
         def deliver() -> None:
             event = Event(topic, payload, src, sync.time())
@@ -104,6 +114,10 @@ class Publisher:
             BackpressureError: GBE636 too many events wait.
         """
         receipt = None
+        if self.outlet is not None:
+            self.notify_middleware_of_root(event)
+            self.outlet(event)
+            return None if self._sync.dispatcher is None else Receipt(event, self._sync.is_handling)
         if self._sync.dispatcher is not None:
             receipt = Receipt(event, self._sync.is_handling)
             self._core.receipts.open(receipt)
@@ -132,7 +146,7 @@ class Publisher:
         return found if found is not None and found.event is not None else None
 
     def _publish_child(self, cause: DeliveryRound | Delivery, topic: str, payload: Json, src: str) -> None:
-        """Queue an event that a handler publishes; it is delivered after the handler returns."""
+        """Queue an event that a handler publishes. It is delivered later, or becomes a dead letter if a limit is exceeded."""
         core, loop = self._core, self._sync.loop
         event = self.make_child(cause, topic, payload, src)
         is_inside = core.deliverer != 0 and core.deliverer == get_ident()
@@ -141,6 +155,11 @@ class Publisher:
         if hops > core.max_hops or kin > core.max_tree or len(queue) >= core.capacity:
             self._letters.record_undelivered(event, *core.why_refused(hops, kin))
             return
+        if self.outlet is not None:
+            # What a task of a handler publishes after the handler has ended is too late for its outbox.
+            outbox = cause.outbox if type(cause) is Delivery and not cause.is_over else None
+            (self.outlet if outbox is None else outbox.append)(event)
+            return
         if core.receipts.followed:
             core.receipts.hold(event)
         queue.append(event)
@@ -148,13 +167,16 @@ class Publisher:
             self._sync.wake_deliverer()
 
     def _publish_on_loop(self, cause: DeliveryRound | Delivery, topic: str, payload: Json, src: str) -> None:
-        """Publish an event of a thread that an `async def` handler has started; the loop does it, before the handler goes on."""
+        """Let the loop publish an event of a thread that an `async def` handler has started, e.g. with `asyncio.to_thread`.
+
+        The loop does so before the handler learns that the thread has ended, or makes it a dead letter if the bus is closed.
+        """
         core, loop = self._core, self._sync.ready_loop()
 
-        def refuse(_delivery: Delivery) -> None:
+        def drop(_delivery: Delivery) -> None:
             self._failures.drop_at_close(self.make_child(cause, topic, payload, src), "", 0)
 
-        publishing = Delivery(lambda: None, _THREADS, state=RUNNING, on_end=refuse)
+        publishing = Delivery(lambda: None, _THREADS, state=RUNNING, on_end=drop)
 
         def publish() -> None:
             if not publishing.is_given_up:
@@ -169,18 +191,18 @@ class Publisher:
             loop.loop.call_soon_threadsafe(publish)
 
     def make_child(self, cause: DeliveryRound | Delivery, topic: str, payload: Json, src: str) -> Event:
-        """Create the next event that a handler publishes, with its place in the tree of causes."""
+        """Create the next event that a handler publishes, as a child of the event that it handles, and count it."""
         if type(cause) is Delivery:
             by, ordinal = cause.subscription.name, cause.children
             cause.children = ordinal + 1
             if cause.is_awaited and ordinal == 0 and cause in self._core.under_way:
-                self._core.receipts.follow(cause.event)
+                self._core.receipts.follow(cause.event)  # its publisher waits in `publish_async` for this child too
         else:
             by, ordinal = cause.at.name, cause.next_child()  # type: ignore[union-attr]
         return child_of(cause.event, topic, payload, src, by, ordinal, self._sync.time())  # type: ignore[arg-type]
 
     def refuse_if_too_long(self, child: Event) -> bool:
-        """True if the chain or the tree of a request's event is too long; the event becomes a dead letter."""
+        """Make the event of a request a dead letter if its chain is too long or its tree too large; True if so."""
         core = self._core
         hops, kin = count_descendant(child, core.max_hops, on_loop=not self._sync.is_inside)
         is_stopped = hops > core.max_hops or kin > core.max_tree

@@ -1,6 +1,6 @@
-"""Receipts: they tell a publisher when an event that another thread delivers is handled, and with what results.
+"""Receipts: from one, a publisher learns when its event was handled by another thread, and what the handlers returned.
 
-A receipt counts the deliveries of its event and of every event that handlers publish because of it. It is done when none is left.
+A receipt counts the open deliveries of its event and of all events that follow from it. It is done when none is left.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ class HandlerOutcome(msgspec.Struct, frozen=True):
 class Receipt:
     """Follows one event and every event that its handlers publish, further attempts included. Safe from any thread.
 
-    Attributes:
-        event: The event.
+    Args:
+        event: The event to follow.
+        is_waiting_forbidden: Called by `wait`; if it returns True, `wait` raises DeadlockError instead of waiting.
     """
 
-    __slots__ = ("_done", "_is_waiting_forbidden", "_outcomes", "_pending", "_raised", "_then", "_untold", "event")
+    __slots__ = ("_done", "_is_waiting_forbidden", "_outcomes", "_pending", "_raised", "_then", "_unannounced", "event")
 
     def __init__(self, event: Event, is_waiting_forbidden: Callable[[], bool] = lambda: False) -> None:
         self.event = event
         self._is_waiting_forbidden = is_waiting_forbidden
         self._pending: list[None] = [None]  # one token for each open delivery; adding or removing one needs no lock
-        self._untold = [None]  # the thread that removes this token announces the end, so that only one does
+        self._unannounced = [None]  # the thread that removes this token announces the end, so that only one does
         self._outcomes: list[HandlerOutcome] = []
         self._raised: Exception | None = None
         self._done = Lock()  # held until all is done; creating it takes a tenth of the time of a threading.Event
@@ -46,16 +47,16 @@ class Receipt:
 
     @property
     def is_done(self) -> bool:
-        """True when the event and every event that came of it is handled or has become a dead letter."""
+        """True when the event and every event that it caused is handled or has become a dead letter."""
         return not self._pending
 
     @property
     def results(self) -> tuple[HandlerOutcome, ...]:
-        """The results of the event's handlers so far, in the order in which they ended."""
+        """The results of the handlers of the event itself so far, in the order in which the handlers ended."""
         return tuple(self._outcomes)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until all is done; False if `timeout_s` passed first.
+        """Wait until the receipt is done; False if `timeout_s` passed first. None waits for ever.
 
         Raises:
             DeadlockError: GBE634 inside a handler: the bus could not deliver what the handler waits for.
@@ -81,49 +82,55 @@ class Receipt:
         self._pending.append(None)
 
     def release(self) -> bool:
-        """Count one delivery as ended; True for the last one."""
+        """Count one delivery as ended; True if it was the last one. After `end` this does nothing and returns False."""
         pending = self._pending
         try:
             del pending[-1]
-        except IndexError:  # `end` was called before
+        except IndexError:
             return False
         return not pending and self._announce()
 
     def end(self) -> None:
-        """Give up: whatever is open will never end."""
+        """Mark the receipt as done although some deliveries are open: the bus is closed, and they will never end."""
         self._pending.clear()
         self._announce()
 
     def _announce(self) -> bool:
-        """Wake all who wait; False if another thread has done so."""
+        """Wake all waiting threads and call the registered functions; False if another thread has done so."""
         try:
-            del self._untold[0]
+            del self._unannounced[0]
         except IndexError:
             return False
         self._done.release()
-        self._call_those_who_wait()
+        self._call_waiting_functions()
         return True
 
-    def call_when_done(self, tell: Callable[[], object]) -> None:
-        """Call a function when all is done, on the thread that ends the last delivery; at once if all is done already."""
-        self._then.append(tell)
+    def call_when_done(self, function: Callable[[], object]) -> None:
+        """Call a function once when the receipt is done, on the thread that ends the last delivery; at once if it is done now."""
+        self._then.append(function)
         if not self._pending:
-            self._call_those_who_wait()
+            self._call_waiting_functions()
 
-    def _call_those_who_wait(self) -> None:
+    def _call_waiting_functions(self) -> None:
+        """Call the functions that `call_when_done` has registered, each once."""
         while self._then:
             try:
-                tell = self._then.popleft()
-            except IndexError:  # another thread was quicker
+                function = self._then.popleft()
+            except IndexError:  # another thread has taken the last one
                 return
-            tell()
+            function()
 
     def note(self, handler: str, value: object) -> None:
         """Note what a handler of the event has returned."""
         self._outcomes.append(HandlerOutcome(handler, value))
 
     def note_failure(self, event: Event, handler: str, error: Exception, *, is_raised: bool) -> None:
-        """Note the last failure of a handler, for the event itself or for one that came of it."""
+        """Note the exception of a handler's last attempt. It appears in `results` only if it handled the event itself.
+
+        Args:
+            event: The event that was handled: that of this receipt, or one that it caused.
+            is_raised: Let `wait` raise the exception, if no other was noted for this before.
+        """
         if event is self.event:
             self._outcomes.append(HandlerOutcome(handler, error=error))
         if is_raised and self._raised is None:
@@ -151,7 +158,7 @@ class Receipts:
         return self.followed.setdefault(id(event), Receipt(event))
 
     def of(self, event: Event) -> Receipt | None:
-        """Return the receipt of the event's root, if that is followed."""
+        """Return the receipt that counts the deliveries of this event: that of its root. None if there is none."""
         lineage = event._lineage
         root = event if lineage is None or lineage.root is None else lineage.root
         return self.followed.get(id(root))
@@ -174,7 +181,7 @@ class Receipts:
         return receipt
 
     def release(self, event: Event) -> None:
-        """Count a delivery that `hold` has counted as ended, or as one that will never be made."""
+        """Count one delivery of this event as ended; `hold` has counted it before. Also for one that will never be made."""
         receipt = self.followed.get(id(event.root))
         if receipt is not None and receipt.release():
             self.close(receipt)
@@ -184,6 +191,6 @@ class Receipts:
         self.followed.pop(id(receipt.event), None)
 
     def end(self) -> None:
-        """End all receipts when the bus is closed, so that no thread waits for a handler that does not return."""
+        """End and forget all receipts when the bus is closed, so that no thread waits for a handler that does not return."""
         while self.followed:
             self.followed.popitem()[1].end()

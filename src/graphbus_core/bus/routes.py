@@ -1,4 +1,4 @@
-"""Which subscriptions get the events of a topic. The answer is compiled once for each topic in use, as a `Dispatch`."""
+"""Which subscriptions get the events of a topic. They are found once for each topic in use, and kept as its `Dispatch`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ AdmitTopic = Callable[[str], PayloadCheck | None]
 """Called with a topic when it is first used: returns the check of its payloads or None, or raises RunError if it is unknown."""
 
 _MOST_FORGOTTEN = 100
+"""With more outdated dispatches than this, their events are added to the counts of subscriptions."""
 
 EventCall = Callable[[Event], object]
 SubscriptionCall = tuple["LiveSubscription", EventCall]
@@ -36,11 +37,14 @@ class LiveSubscription:
         lane: The key of its lane. Two handlers of one lane never run at once; a handler with `concurrency` above 1 has a lane
             of its own.
         call: The function that is called with an event, middleware included.
-        again: Returns the function for a further attempt, by its number; None if that is `call`.
+        again: Returns the function to call for a further attempt, given the number of the attempt; None if that is `call`.
+        is_active: False once the subscription was removed.
         is_async: The handler is an `async def`.
-        answers: The handler returns a value, as far as its signature tells. Where several handlers have the same topic, the
-            one that returns a value answers a request.
+        answers: False if the signature says `-> None`. Where several handlers have the same topic, the one that returns a value
+            answers a request.
         mailbox: The lane itself if the handler runs on the event loop; None before the first event.
+        delivered: How often the handler was called; the calls that a dispatch counts are added by `Routes.settle_counts`.
+        failed: How many of these calls raised an exception.
     """
 
     __slots__ = (
@@ -63,7 +67,6 @@ class LiveSubscription:
         self.topic = topic
         self.name = name
         self.owner = owner
-        # with `concurrency` above 1 the handlers of the agent may overlap anyway
         self.lane = owner if policy.concurrency == 1 else (owner, name, topic)
         self.call = call
         self.again: Callable[[int], EventCall] | None = None
@@ -80,13 +83,13 @@ class Dispatch:
     """One compiled topic: the handlers to call with its events.
 
     Attributes:
-        pairs: Each subscription in order with the function to call. A change of the subscriptions makes a new dispatch; a
-            removed subscription is also skipped in this one, which may be in use.
+        pairs: Each subscription in order with the function to call. When the subscriptions change, the topic gets a new
+            dispatch; this one may still be in use, so the function of a removed subscription is replaced here too.
         check: The check of payloads, if there is one.
-        events: How many were delivered; only the thread that has the turn counts.
+        events: How many were delivered since `settle_counts`; only the thread that has the turn counts.
         is_on_loop: All handlers run on the event loop.
-        alone: The only subscription, if it is an `async def` without `concurrency` and time limit: a short cut exists for it.
-        is_forgotten: Later events use another dispatch.
+        alone: The only subscription, if it is an `async def` without `concurrency` and time limit; `Core.begin_alone` uses it.
+        is_forgotten: It is outdated: later events use another dispatch.
     """
 
     __slots__ = ("alone", "check", "events", "is_forgotten", "is_on_loop", "pairs")
@@ -110,9 +113,14 @@ class Routes:
 
     Args:
         put: Puts an event into the lane of a subscription that runs on the event loop.
-        admit: See `Admit`.
+        admit: See `AdmitTopic`.
         limit: How many topics are kept compiled.
-        middleware: What goes around every handler, outermost first.
+        middleware: Wraps every handler, the first one outermost.
+
+    Attributes:
+        dispatches: Topic -> its current dispatch.
+        subscriptions: All subscriptions, in the order in which they were added.
+        async_lanes: The lanes whose handlers and calls all run on the event loop.
     """
 
     def __init__(
@@ -137,7 +145,7 @@ class Routes:
     def add(
         self, topic: str, handler: Handler, *, name: str, owner: str, shape: HandlerShape | None, policy: DeliveryPolicy
     ) -> LiveSubscription:
-        """Subscribe; see `MessageBus.subscribe`."""
+        """Add a subscription and return it, as `MessageBus.subscribe` does; raise GBE610, GBE611 or GBE640 (the policy)."""
         if not is_topic_or_pattern(topic):
             raise RunError("GBE610", topic=topic, reason="it is neither a topic nor a pattern")
         bound = bind_handler(handler, shape=shape)
@@ -145,11 +153,11 @@ class Routes:
         if policy is not ONCE:
             check_policy(policy, handler=name, is_async=bound.is_async, where=handler_place(handler))
         whose: Hashable = owner or id(getattr(handler, "__self__", handler))
-        subscription = LiveSubscription(topic, name, whose, self._with_middleware(bound, owner, name, 1), policy)
+        subscription = LiveSubscription(topic, name, whose, self._wrap_in_middleware(bound, owner, name, 1), policy)
         subscription.is_async = bound.is_async
         subscription.answers = bound.answers
         if self._middleware:
-            subscription.again = lambda attempt: self._with_middleware(bound, owner, name, attempt)
+            subscription.again = lambda attempt: self._wrap_in_middleware(bound, owner, name, attempt)
         with self._changing:
             self.subscriptions = (*self.subscriptions, subscription)
             if bound.is_async and subscription.lane not in self.async_lanes:
@@ -160,7 +168,7 @@ class Routes:
         return subscription
 
     def remove(self, subscription: LiveSubscription) -> bool:
-        """Unsubscribe; False if that was done before."""
+        """Remove a subscription, also from dispatches that are in use; False if it was removed before."""
         with self._changing:
             if not subscription.is_active:
                 return False
@@ -176,12 +184,12 @@ class Routes:
         return True
 
     def needs_lane(self, subscription: LiveSubscription) -> bool:
-        """False if the lane of a removed subscription can be dropped: no other uses it, and it is not that of a named agent."""
+        """True if the lane of a removed subscription must stay: it is that of a named agent, or another subscription uses it."""
         is_of_agent = isinstance(subscription.owner, str)
         return is_of_agent or any(each.lane == subscription.lane for each in self.subscriptions)
 
     def skip(self, subscription: LiveSubscription) -> EventCall:
-        """Return the function that is called instead of a handler that was removed while an event was on its way to it."""
+        """Return the function to call in place of a removed handler: it lowers `delivered`, as its dispatch counts the event."""
 
         def uncount(_event: Event) -> None:
             with self._changing:
@@ -190,13 +198,13 @@ class Routes:
         return uncount
 
     def use_lane(self, owner: str) -> None:
-        """Let everything of this owner run on the event loop, as if it had an async handler."""
+        """From now on run handlers and calls of this owner on the event loop, as if it had an async handler."""
         with self._changing:
             self.async_lanes.add(owner)
             self._forget(self.dispatches)
 
     def compile(self, topic: str) -> Dispatch:
-        """Find the subscriptions of a topic, and keep the result for its next events.
+        """Return the dispatch of a topic; make it if there is none, and keep it for the next events, except on a closing bus.
 
         Raises:
             RunError: GBE610 for a malformed topic, and what `admit` raises.
@@ -216,11 +224,11 @@ class Routes:
             if self._is_caching:
                 self.dispatches[topic] = dispatch
             else:
-                self._retire(dispatch)
+                self._retire(dispatch)  # it is used once; only its count is kept
         return dispatch
 
     def find(self, topic: str) -> Dispatch:
-        """Return the dispatch of an accepted event, even if `admit` would refuse its topic by now."""
+        """Return the dispatch for an event that was accepted before, even if `admit` refuses its topic now."""
         known = self.dispatches.get(topic)
         if known is not None:
             return known
@@ -234,15 +242,15 @@ class Routes:
             return dispatch
 
     def _fill_dispatch(self, dispatch: Dispatch, topic: str) -> None:
-        """Find the subscriptions of a topic and how each is called."""
-        heard = [each for each in self.subscriptions if matches(each.topic, topic)]
-        dispatch.pairs = [(each, self._call_or_put(each)) for each in heard]
-        dispatch.is_on_loop = all(map(self.is_async, heard))
-        only = heard[0] if len(heard) == 1 else None
-        is_alone = only is not None and only.is_async and only.policy.concurrency == 1 and only.policy.timeout_s is None
-        dispatch.alone = only if is_alone else None
+        """Set all fields of a dispatch but `check` from the present subscriptions of a topic; the caller holds the lock."""
+        found = [each for each in self.subscriptions if matches(each.topic, topic)]
+        dispatch.pairs = [(each, self._choose_call(each)) for each in found]
+        dispatch.is_on_loop = all(map(self.is_async, found))
+        only = found[0] if len(found) == 1 else None
+        is_plain = only is not None and only.is_async and only.policy.concurrency == 1 and only.policy.timeout_s is None
+        dispatch.alone = only if is_plain else None
 
-    def _call_or_put(self, subscription: LiveSubscription) -> EventCall:
+    def _choose_call(self, subscription: LiveSubscription) -> EventCall:
         """Return the handler's own call if it runs in place, else a function that puts the event into its lane."""
         call = subscription.call
         if not self.is_async(subscription):
@@ -254,17 +262,17 @@ class Routes:
         return subscription.lane in self.async_lanes or subscription.policy.concurrency > 1
 
     def call_again(self, subscription: LiveSubscription, attempt: int) -> EventCall:
-        """Return the function to call for a further attempt."""
+        """Return the function to call for a further attempt with this number; its middleware learns the number."""
         return subscription.call if subscription.again is None else subscription.again(attempt)
 
     def stop_caching(self) -> None:
-        """Keep no compiled topics from now on, so that each publish on a closing bus takes the path that refuses it."""
+        """Keep no dispatches from now on, so that each publish on a closing bus takes the path that refuses it."""
         with self._changing:
             self._is_caching = False
             self._forget(self.dispatches)
 
     def forget_topic(self, topic: str) -> None:
-        """Forget a compiled topic, so that its next event compiles it again."""
+        """Forget the dispatch of a topic, so that its next event makes a new one."""
         with self._changing:
             self._forget([topic])
 
@@ -272,17 +280,17 @@ class Routes:
 
     @property
     def has_many_to_count(self) -> bool:
-        """True when so many unused dispatches have piled up that `settle_counts` should be called."""
+        """True when there are so many outdated dispatches that `settle_counts` should be called."""
         return len(self._forgotten) > _MOST_FORGOTTEN
 
     def count(self, subscription: LiveSubscription, published: int = 0) -> None:
-        """Count an event that went to a single handler without a dispatch."""
+        """Count an event that goes to a single handler without a dispatch; `published` is 0 for a further attempt, else 1."""
         with self._changing:
             self._published += published
             subscription.delivered += 1
 
     def settle_counts(self) -> None:
-        """Add the events of unused dispatches to their subscriptions; for the thread that has the turn."""
+        """Add the events of outdated dispatches to the counts of their subscriptions; for the thread that has the turn."""
         with self._changing:
             for dispatch in self._forgotten:
                 self._published += dispatch.events
@@ -292,7 +300,7 @@ class Routes:
             self._forgotten.clear()
 
     def statistics(self, *, queued: int, dead_letters: int) -> Statistics:
-        """Return the statistics of the bus: its own two counts, and what was delivered to the present subscriptions."""
+        """Return the statistics of the bus; the arguments are two of them. Removed subscriptions are left out."""
         with self._changing:
             dispatches = [*self.dispatches.values(), *self._forgotten]
             counts: dict[str, Counts] = {}
@@ -312,18 +320,19 @@ class Routes:
         )
 
     def _forget(self, topics: Iterable[str]) -> None:
-        """Drop compiled topics; their next events compile them again."""
+        """Drop the dispatches of these topics, so that their next events make new ones; the caller holds the lock."""
         for topic in list(topics):
             dispatch = self.dispatches.pop(topic, None)
             if dispatch is not None:
                 self._retire(dispatch)
 
     def _retire(self, dispatch: Dispatch) -> None:
+        """Mark a dispatch as outdated, and keep it until `settle_counts` has counted its events; the caller holds the lock."""
         dispatch.is_forgotten = True
         self._forgotten.append(dispatch)
 
-    def _with_middleware(self, bound: BoundHandler, owner: str, name: str, attempt: int) -> EventCall:
-        """Return the handler wrapped in the middleware; the handler itself if there is none."""
+    def _wrap_in_middleware(self, bound: BoundHandler, owner: str, name: str, attempt: int) -> EventCall:
+        """Return the handler wrapped in the middleware, for the attempt with this number; the handler itself if there is none."""
         if not self._middleware:
             return bound.call
         return wrap_handler(

@@ -1,6 +1,6 @@
-"""Wraps a handler as a function of one event, as its signature says. The table of signatures is in `model.agent`.
+"""Wraps a handler as a function of one event: its signature says which arguments the handler gets from the event.
 
-This happens once for each handler, when it is subscribed.
+`model.agent` has the table of signatures. A handler is wrapped once, when it is subscribed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from graphbus_core.schema.types import UNKNOWN, Type
 from graphbus_core.schema.validation import ValueProblem, misfit_error
 from graphbus_core.schema.values import clip_text
 
+# flags of a code object, as `inspect` names them: CO_VARARGS and so on
 _POSITIONAL_REST, _KEYWORD_REST, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200
 _MAPPINGS = frozenset({"Mapping", "MutableMapping", "dict", "Dict"})
 
@@ -41,7 +42,9 @@ class BoundHandler(msgspec.Struct, frozen=True):
     answers: bool = True
 
 
-class _Argument(msgspec.Struct, frozen=True):
+class _Parameter(msgspec.Struct, frozen=True):
+    """A parameter of a handler; the name of `*args` and `**fields` includes the stars."""
+
     name: str
     kind: ParameterKind
     annotation: object
@@ -53,50 +56,56 @@ def bind_handler(handler: Handler, *, shape: HandlerShape | None = None) -> Boun
 
     Args:
         handler: A function, method or other callable. One without a Python signature, e.g. `list.append`, takes the event.
-        shape: `topic_payload` for `handle_event(topic, payload)`, which only its name tells apart. Else the shape that the
-            compiler found; it is used if an annotation cannot be resolved at run time.
+        shape: `topic_payload` for a handler that is named `handle_event` and takes (topic, payload): its signature alone does
+            not show that. Else the shape that the compiler found, or None; it is used if an annotation cannot be resolved.
 
     Raises:
-        RunError: GBE611 for a signature that fits no row of the table.
+        RunError: GBE611 for an object that cannot be called, a generator, or a signature that fits no row of the table.
     """
-    function = _function_of(handler)
+    function = _find_function(handler)
     if function is None:
         if not callable(handler):
-            raise _bad_signature(handler, "it cannot be called")
+            raise _signature_error(handler, "it cannot be called", "Pass a function or a method.")
         return BoundHandler(handler, "event", is_async=False)
     code = function.__code__
     if code.co_flags & (_GENERATOR | _ASYNC_GENERATOR):
-        raise _bad_signature(handler, "it is a generator, whose body does not run when it is called; remove `yield`")
+        raise _signature_error(
+            handler, "it is a generator, whose body does not run when it is called", "Remove `yield`."
+        )
     is_async = bool(code.co_flags & _COROUTINE)
-    parameters = _parameters(handler, function)
+    parameters = _list_parameters(handler, function)
     if shape == "topic_payload":
-        return BoundHandler(_call_with_topic(handler, parameters), "topic_payload", is_async, _returns_value(function))
+        return BoundHandler(
+            _make_call_with_topic(handler, parameters), "topic_payload", is_async, _returns_value(function)
+        )
     if shape is None or not any(isinstance(each.annotation, Unresolved) for each in parameters):
-        given = [HandlerParameter(each.name, each.kind, _classify(each.annotation)) for each in parameters]
-        shape = decide_handler_shape(given, _payload_types(handler))
+        classified = [
+            HandlerParameter(each.name, each.kind, _classify_annotation(each.annotation)) for each in parameters
+        ]
+        shape = decide_handler_shape(classified, _payload_types(handler))
     if shape == "invalid":
         names = ", ".join(each.name for each in parameters)
-        raise _bad_signature(handler, f"its parameters ({names}) fit no row of the table")
+        raise _signature_error(handler, f"its parameters ({names}) cannot be filled from an event", _SIGNATURES)
     return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async, _returns_value(function))
 
 
 def handler_name(handler: Handler) -> str:
-    """Return the qualified name of a handler, or that of its class, for messages."""
+    """Return the qualified name of a handler, or that of its class if it has none, for messages."""
     named = handler.func if isinstance(handler, partial) else handler
     name: str = getattr(named, "__qualname__", "") or type(named).__qualname__
     return name
 
 
 def handler_place(handler: Handler) -> Place | None:
-    """Return where a handler is defined; None if it is not written in Python."""
-    function = _function_of(handler)
+    """Return the file and line where a handler is defined; None if it is not written in Python."""
+    function = _find_function(handler)
     return Place(function.__code__.co_filename, function.__code__.co_firstlineno) if function else None
 
 
-def _function_of(handler: Handler) -> Any:
-    """Return the Python function whose signature counts, looking through wrappers, methods, partials and `__call__`."""
+def _find_function(handler: Handler) -> Any:
+    """Return the Python function behind a method, partial, decorator or callable object; None if it is not written in Python."""
     if isinstance(handler, partial):
-        return _function_of(handler.func)
+        return _find_function(handler.func)
     function: Any = getattr(handler, "__func__", handler)
     if not hasattr(function, "__code__"):
         function = getattr(type(handler).__call__, "__func__", type(handler).__call__)
@@ -106,22 +115,23 @@ def _function_of(handler: Handler) -> Any:
 
 
 def _returns_value(function: Any) -> bool:
+    """False for a function that is annotated with `-> None`."""
     annotations = getattr(function, "__annotations__", {})
     return "return" not in annotations or annotations["return"] not in (None, "None", type(None))
 
 
-def _parameters(handler: Handler, function: Any) -> list[_Argument]:
-    """Return the parameters that an event has to fill, read from the code object: `inspect` is slow to import."""
-    if isinstance(handler, partial):  # arguments that the partial binds are not taken from the event
-        left = _parameters(handler.func, function)[len(handler.args) :]
-        return [each for each in left if each.name not in handler.keywords]
+def _list_parameters(handler: Handler, function: Any) -> list[_Parameter]:
+    """Return the parameters to fill from an event, without `self`; from the code object, because `inspect` is slow to import."""
+    if isinstance(handler, partial):  # the arguments that it binds are not taken from the event
+        unbound = _list_parameters(handler.func, function)[len(handler.args) :]
+        return [each for each in unbound if each.name not in handler.keywords]
     code = function.__code__
     names = code.co_varnames
     positional, keywords = code.co_argcount, code.co_kwonlyargcount
     first_default = positional - len(function.__defaults__ or ())
-    skipped = 1 if hasattr(handler, "__self__") or not hasattr(handler, "__code__") else 0
+    skipped = 1 if hasattr(handler, "__self__") or not hasattr(handler, "__code__") else 0  # `self` of a method
     found = [
-        _Argument(
+        _Parameter(
             names[index],
             "positional_only" if index < code.co_posonlyargcount else "positional",
             annotation_of(function, names[index]),
@@ -131,25 +141,25 @@ def _parameters(handler: Handler, function: Any) -> list[_Argument]:
     ]
     for name in names[positional : positional + keywords]:
         has_default = name in (function.__kwdefaults__ or {})
-        found.append(_Argument(name, "keyword_only", annotation_of(function, name), has_default))
+        found.append(_Parameter(name, "keyword_only", annotation_of(function, name), has_default))
     rest = positional + keywords
     if code.co_flags & _POSITIONAL_REST:
-        found.append(_Argument(f"*{names[rest]}", "var_positional", None, has_default=True))
+        found.append(_Parameter(f"*{names[rest]}", "var_positional", None, has_default=True))
         rest += 1
     if code.co_flags & _KEYWORD_REST:
-        found.append(_Argument(f"**{names[rest]}", "var_keyword", None, has_default=True))
+        found.append(_Parameter(f"**{names[rest]}", "var_keyword", None, has_default=True))
     return found
 
 
 def _payload_types(handler: Handler) -> list[Type]:
-    """Return the payload types of the topics in `@subscribe`; UNKNOWN for a topic that is a plain string."""
-    heard = getattr(handler, "__graphbus_subscriptions__", ())
-    return [UNKNOWN if each.payload is None else type_of(each.payload) for each in heard]
+    """Return for each `@subscribe` of the handler the payload type of its topic; UNKNOWN for a topic that is a plain string."""
+    declared = getattr(handler, "__graphbus_subscriptions__", ())
+    return [UNKNOWN if each.payload is None else type_of(each.payload) for each in declared]
 
 
-def _classify(annotation: object) -> Annotation:
-    """Return which kind of parameter an annotation means: the event, a mapping, a typed class ..."""
-    if isinstance(annotation, Unresolved):
+def _classify_annotation(annotation: object) -> Annotation:
+    """Return the kind of parameter that an annotation declares: the event, a mapping, a typed class, none or other."""
+    if isinstance(annotation, Unresolved):  # only text: judged by the name in it
         name = annotation.partition("[")[0].strip().rpartition(".")[2]
         return "event" if name.endswith("Event") else "mapping" if name in _MAPPINGS else "other"
     origin = getattr(annotation, "__origin__", annotation)
@@ -164,44 +174,55 @@ def _classify(annotation: object) -> Annotation:
     return "mapping" if issubclass(origin, Mapping) else "other"
 
 
-Adapter = Callable[[Handler, list[_Argument]], Callable[[Event], object]]
-"""Turns a handler with one of the shapes into a function of one event; there is one `_call_with_...` for each shape."""
+Adapter = Callable[[Handler, list[_Parameter]], Callable[[Event], object]]
+"""Turns a handler of one shape into a function of one event; there is one `_make_call_with_...` for each shape."""
 
 
-def _call_with_nothing(handler: Handler, _parameters: list[_Argument]) -> Callable[[Event], object]:
+def _make_call_with_nothing(handler: Handler, _parameters: list[_Parameter]) -> Callable[[Event], object]:
+    """Return a function of an event that calls the handler without arguments."""
     return lambda _event: handler()
 
 
-def _call_with_event(handler: Handler, _parameters: list[_Argument]) -> Callable[[Event], object]:
+def _make_call_with_event(handler: Handler, _parameters: list[_Parameter]) -> Callable[[Event], object]:
+    """Return the handler, which takes the event itself."""
     return handler
 
 
-def _call_with_payload(handler: Handler, _parameters: list[_Argument]) -> Callable[[Event], object]:
+def _make_call_with_payload(handler: Handler, _parameters: list[_Parameter]) -> Callable[[Event], object]:
+    """Return a function of an event that calls the handler with the payload."""
     return lambda event: handler(event.payload)
 
 
-def _call_with_typed(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
+def _make_call_with_typed(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+    """Return a function of an event that calls the handler with the payload, converted to the class of its parameter.
+
+    Raise GBE611 if the class is not known at run time, or no payload can be converted to it.
+    """
     annotation = parameters[0].annotation
     if isinstance(annotation, Unresolved):
-        raise _bad_signature(
-            handler, f"{annotation} is not defined at run time; import it outside of `if TYPE_CHECKING:`"
-        )
-    convert = _converter(handler, annotation)
+        problem = f"{annotation} is not defined at run time"
+        raise _signature_error(handler, problem, "Import it outside of `if TYPE_CHECKING:`.")
+    convert = _make_converter(handler, annotation)
     return lambda event: handler(convert(event))
 
 
-def _call_with_both(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
-    if _classify(parameters[1].annotation) == "typed":
-        convert = _converter(handler, parameters[1].annotation)
+def _make_call_with_event_and_payload(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+    """Return a function of an event that calls the handler with the event and its payload, converted if the class is typed."""
+    if _classify_annotation(parameters[1].annotation) == "typed":
+        convert = _make_converter(handler, parameters[1].annotation)
         return lambda event: handler(event, convert(event))
     return lambda event: handler(event, event.payload)
 
 
-def _call_with_fields(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
+def _make_call_with_fields(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+    """Return a function that calls the handler with fields of the payload by name; with `**fields`, with all fields.
+
+    It raises GBE617 if a required field is missing, GBE650 if one does not fit the class of its parameter.
+    """
     named = [each for each in parameters if each.kind != "var_keyword"]
     takes_rest = len(named) < len(parameters)
     needed = [each.name for each in named if not each.has_default]
-    makers = {each.name: _maker(handler, each.annotation) for each in named if needs_making(each.annotation)}
+    makers = {each.name: _find_maker(handler, each.annotation) for each in named if needs_making(each.annotation)}
 
     def call(event: Event) -> object:
         payload = {} if event.payload is None else event.payload
@@ -218,7 +239,7 @@ def _call_with_fields(handler: Handler, parameters: list[_Argument]) -> Callable
 
 
 def _convert_fields(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[str, Make]) -> dict[str, Any]:
-    """Return the fields with JSON values converted to the typed classes of the parameters; one error names all misfits."""
+    """Return the fields, with the values of those in `makers` converted by them; one error GBE650 names all misfits."""
     made, problems = dict(fields), list[ValueProblem]()
     for name, make in makers.items():
         if name in fields:
@@ -231,25 +252,28 @@ def _convert_fields(handler: Handler, event: Event, fields: dict[str, Any], make
     return made
 
 
-def _call_with_topic(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
+def _make_call_with_topic(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+    """Return a function of an event that calls the handler with the topic and the payload, as `handle_event` takes them."""
     if len(parameters) != 2 or any(each.kind not in ("positional", "positional_only") for each in parameters):
-        raise _bad_signature(handler, "handle_event must take (topic, payload)")
+        raise _signature_error(
+            handler, "its parameters are not (topic, payload)", "Declare `handle_event(self, topic, payload)`."
+        )
     return lambda event: handler(event.topic, event.payload)
 
 
 _ADAPTERS: dict[HandlerShape, Adapter] = {
-    "nothing": _call_with_nothing,
-    "event": _call_with_event,
-    "payload": _call_with_payload,
-    "typed": _call_with_typed,
-    "event_payload": _call_with_both,
-    "fields": _call_with_fields,
+    "nothing": _make_call_with_nothing,
+    "event": _make_call_with_event,
+    "payload": _make_call_with_payload,
+    "typed": _make_call_with_typed,
+    "event_payload": _make_call_with_event_and_payload,
+    "fields": _make_call_with_fields,
 }
 
 
-def _converter(handler: Handler, kind: Any) -> Callable[[Event], Any]:
-    """Return a function that converts a payload to the class; a misfit raises GBE650 with field, expected and actual type."""
-    make = _maker(handler, kind)
+def _make_converter(handler: Handler, kind: Any) -> Callable[[Event], Any]:
+    """Return a function that converts the payload of an event to the class `kind`; it raises GBE650 if that does not fit."""
+    make = _find_maker(handler, kind)
 
     def convert(event: Event) -> Any:
         try:
@@ -262,12 +286,24 @@ def _converter(handler: Handler, kind: Any) -> Callable[[Event], Any]:
     return convert
 
 
-def _maker(handler: Handler, kind: Any) -> Make:
+def _find_maker(handler: Handler, kind: Any) -> Make:
+    """Return the function that makes a value of the class `kind` from JSON; raise GBE611 if no JSON can be converted to it."""
     try:
         return maker_of(kind)
     except Unmakeable as reason:
-        raise _bad_signature(handler, f"no payload can be converted to {clip_text(str(reason))}") from reason
+        problem = f"no payload can be converted to {clip_text(str(reason))}"
+        raise _signature_error(
+            handler, problem, "Annotate the parameter with `dict` or, for example, a dataclass."
+        ) from reason
 
 
-def _bad_signature(handler: Handler, reason: str) -> RunError:
-    return RunError("GBE611", where=handler_place(handler), handler=handler_name(handler), reason=reason)
+_SIGNATURES = (
+    "Declare no parameters, or `event`, `payload`, both, or fields of the payload by name. `*args` and positional-only "
+    "parameters are not allowed."
+)
+
+
+def _signature_error(handler: Handler, reason: str, advice: str) -> RunError:
+    """Return the error GBE611 for a handler; `advice` is its hint."""
+    where = handler_place(handler)
+    return RunError("GBE611", where=where, handler=handler_name(handler), reason=reason, advice=advice)

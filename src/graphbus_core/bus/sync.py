@@ -2,9 +2,9 @@
 
     publish -> queue -> the turn -> round: `def` handlers, called in place     lane: agents with `async def` handlers, see `loop`
 
-A thread that publishes takes the turn and delivers, if it is free. With a dispatcher, only that thread delivers. A publish inside
-a handler, or while another thread delivers, only queues the event. A handler in place runs in the contextvars context of the
-thread that delivers. `core` explains the turn, the round and the lanes.
+A thread that publishes takes the turn if it is free, and delivers. With a dispatcher, only the dispatcher's thread delivers. A
+publish inside a handler, or while another thread delivers, only queues the event. A handler in place runs in the contextvars
+context of the thread that delivers. `core` explains the turn, the round and the lanes.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ class SyncDriver:
 
     Attributes:
         loop: The driver on the event loop, once one is needed.
-        inner: The delivery that the thread with the turn runs inside a handler, or for a handler on the loop.
-        called: The agents whose methods that thread calls there, outermost first.
+        inner: The request whose handler the thread with the turn is calling, or the delivery on the loop for which it runs a
+            job; None otherwise. It takes the place of the round as the cause of what is published.
+        called: The agents whose methods that thread is calling inside of `inner` or the round, outermost first.
         raised: Exceptions of handlers on the loop that a waiting thread has to raise.
-        late_error: The exception of a further attempt, for a thread that waits in `settle`.
+        late_error: The exception of a further attempt, for a thread that waits in `settle` or `wait_for`.
         dispatcher: The one thread that delivers, if there is one.
         interruption: The exception that ended the dispatcher.
         closer: The id of the thread that closes the bus while a handler is left behind, else 0.
-        deadline: When the grace of the close ends; None while the bus is open.
+        deadline: When the grace of the close ends, on the monotonic clock; None while the bus is open.
         is_abandoned: A handler in place did not return within the grace; its thread still has the turn.
         is_over: The bus is closed and delivers nothing any more.
         waits: Which agents wait for which.
@@ -62,13 +63,7 @@ class SyncDriver:
         suspended: The lanes whose handlers wait on the stack of the thread that delivers.
     """
 
-    def __init__(
-        self,
-        core: Core,
-        failures: Failures,
-        notifier: Notifier,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, core: Core, failures: Failures, notifier: Notifier, clock: Clock) -> None:
         self._core, self._failures, self._notifier, self._clock = core, failures, notifier, clock
         self.time = time if isinstance(clock, SystemClock) else clock.time
         self.loop: LoopDriver | None = None
@@ -77,15 +72,18 @@ class SyncDriver:
         self.raised: deque[BaseException] = deque()
         self.late_error: Exception | None = None
         self.dispatcher: Thread | None = None
-        self.is_stopping = self.is_closing = self.is_abandoned = self.is_over = False
+        self.is_stopping = False  # the dispatcher must end
+        self.is_closing = self.is_abandoned = self.is_over = False
         self.interruption: BaseException | None = None
         self.closer = 0
         self.deadline: float | None = None
         self.waits = WaitGraph()
         self.on_failure: Callable[[Delivery], None] = lambda _delivery: None
         self.suspended: frozenset[Hashable] = frozenset()
-        self.handle_failure_in_place = failures.handle_failure_in_place  # binding it costs as much as a handler
-        self._is_looked_for = False  # a thread that checks for rest has found the turn taken, and may sleep
+        self.handle_failure_in_place = (
+            failures.handle_failure_in_place
+        )  # bound once: binding costs as much as a handler
+        self._must_notify_at_rest = False  # a thread that checks for rest has found the turn taken, and may sleep
         self._making_loop = Lock()
         self._on_interruption: Callable[[], None] = lambda: None
         failures.deliver_due = self._deliver_due
@@ -93,14 +91,14 @@ class SyncDriver:
     # --- which thread delivers ---
 
     def deliver_again(self, event: Event, subscription: LiveSubscription | None, attempt: int = 1) -> None:
-        """See `MessageBus.deliver_again`."""
+        """Queue an event once more, for one subscription or for all (None), and let another thread deliver it."""
         if self._core.receipts.followed:
             self._core.receipts.hold(event)
         self._core.queue.append(self.queue_entry(event, subscription, attempt))
         self.wake_other_thread()
 
     def queue_entry(self, event: Event, subscription: LiveSubscription | None, attempt: int = 1) -> Event | Delivery:
-        """Return what to queue to deliver an event to all its subscriptions, or again to one."""
+        """Return the queue entry that delivers an event to one subscription, or to all subscriptions of its topic (None)."""
         if subscription is None:
             return event
         timeout_s = subscription.policy.timeout_s
@@ -112,14 +110,14 @@ class SyncDriver:
         return self._core.deliverer == get_ident()
 
     def is_handling(self) -> bool:
-        """True inside a handler, and in tasks and threads that a handler has started: code there must not wait for events."""
+        """True inside a handler, and in tasks and threads that one on the loop started: code there must not wait for events."""
         return self._core.deliverer == get_ident() or (self.loop is not None and current_delivery() is not None)
 
     def wake_deliverer(self) -> None:
-        """Make sure that something just queued is delivered: by the loop, by a waiting thread, or by this thread."""
+        """Make sure that something just queued is delivered; if neither the loop nor another thread does it, deliver it here."""
         loop = self.loop
-        if self.is_over:
-            self.dead_letter_rest()  # another thread has closed the bus meanwhile
+        if self.is_over:  # the bus was closed meanwhile
+            self.dead_letter_rest()
         elif loop is not None and (loop.is_here or current_delivery() is not None):
             loop.wake()
         else:
@@ -127,15 +125,19 @@ class SyncDriver:
             self.drain_if_free()
 
     def wake_other_thread(self) -> None:
-        """Make another thread deliver, because this one may not; start one if none is waiting."""
+        """Make another thread deliver: wake those that wait, or start one if none waits and the turn is free."""
         if self.dispatcher is None and not self._notifier.waiting and self._core.turn:
             Thread(target=self.drain_if_free, name="graphbus-drain").start()
         self._notifier.notify()
 
     def _may_deliver(self) -> bool:
+        """True if this thread may take the turn.
+
+        If there is a dispatcher that works, only its thread may. After the grace of a close, no thread may.
+        """
         dispatcher = self.dispatcher
-        is_free = dispatcher is None or (self.is_closing and self.interruption is not None)
-        return (is_free or (dispatcher is not None and dispatcher.ident == get_ident())) and not self.is_late()
+        is_any_allowed = dispatcher is None or (self.is_closing and self.interruption is not None)
+        return (is_any_allowed or (dispatcher is not None and dispatcher.ident == get_ident())) and not self.is_late()
 
     def is_late(self) -> bool:
         """True when the grace of a closing bus is over."""
@@ -143,16 +145,19 @@ class SyncDriver:
         return deadline is not None and monotonic() >= deadline
 
     def has_work(self) -> bool:
-        """True if something waits and this thread may deliver it."""
+        """True if this thread can deliver now: something waits, the turn is free and this thread may take it."""
         return bool(self._core.has_work and self._core.turn and self._may_deliver())
 
     def drain_if_free(self, drain: Callable[[], None] | None = None) -> None:
-        """Deliver what waits, unless another thread is doing so."""
+        """Deliver all that waits, unless another thread delivers or this one may not; `drain` replaces the method `drain`."""
         while self.has_work() and self.deliver(drain or self.drain):
             pass
 
     def deliver(self, work: Callable[[], None]) -> bool:
-        """Run `work` with the turn; False if the turn is taken. The caller must look at the queue once more afterwards."""
+        """Take the turn, run `work` and give the turn back; False, without running it, if another thread has the turn.
+
+        The caller must look at the queue afterwards: other threads may have left events to this one meanwhile.
+        """
         core = self._core
         if not core.take_turn():
             return False
@@ -166,7 +171,7 @@ class SyncDriver:
         return True
 
     def wake_after_change(self) -> None:
-        """Wake a thread that can deliver, after this thread gave the turn back or changed something without delivering."""
+        """Let work that waits go on: begin handlers if this is the loop's thread, else wake a thread that delivers."""
         if self.loop is not None and self.loop.is_here:
             self.loop.pump()
         elif self._core.has_work:
@@ -174,7 +179,10 @@ class SyncDriver:
         self._notifier.notify()
 
     def drain(self) -> None:
-        """Deliver what waits; for the thread that has the turn."""
+        """Deliver all waiting events, attempts and jobs until the queue is empty or the grace of a close ends.
+
+        For the thread that has the turn. It stops early if a job has started a dispatcher, which then delivers the rest.
+        """
         core = self._core
         core.routes.settle_counts()
         if core.round.event is not None:
@@ -186,7 +194,7 @@ class SyncDriver:
                 continue
             try:
                 entry = core.queue[0]
-            except IndexError:  # another thread has closed the bus
+            except IndexError:  # the close has emptied the queue on another thread
                 return
             if type(entry) is not Event:
                 if self._process_entry(entry):
@@ -198,10 +206,10 @@ class SyncDriver:
             self.dead_letter_rest()  # a handler that was left behind at the close has published
 
     def _process_entry(self, entry: QueueEntry) -> bool:
-        """Process the first entry of the queue, a further attempt or a job; it leaves the queue once it cannot get lost.
+        """Deliver a further attempt or run a job, which is the first entry of the queue, and take it out.
 
         Returns:
-            True when this thread must leave the rest of the queue to another one.
+            True if this thread must leave the rest of the queue to another one.
         """
         if isinstance(entry, Delivery):
             self._process_retry(entry)
@@ -209,18 +217,18 @@ class SyncDriver:
         try:
             cast("Job", entry).perform()
         finally:
-            self._leave_queue(entry)
+            self._take_out_of_queue(entry)
             self._notifier.notify()
         return not self._may_deliver()  # the job may have started a dispatcher
 
     def _process_retry(self, delivery: Delivery) -> None:
-        """Make a further attempt: in place, or in its lane on the loop; drop it if the handler is gone."""
+        """Make a further attempt: in place, or in its lane on the loop. If its handler was unsubscribed, it is a dead letter."""
         core, subscription = self._core, delivery.subscription
         if not subscription.is_active:
-            if self._leave_queue(delivery):
+            if self._take_out_of_queue(delivery):
                 self._failures.drop_retry(delivery)
         elif core.routes.is_async(subscription):
-            if self._leave_queue(delivery):
+            if self._take_out_of_queue(delivery):
                 core.routes.count(subscription)
                 delivery.call = core.routes.call_again(subscription, delivery.attempt)
                 delivery.receipt = core.receipts.of(delivery.event)
@@ -230,17 +238,17 @@ class SyncDriver:
             self._deliver_round(delivery)
 
     def _deliver_round(self, entry: Event | Delivery) -> None:
-        """Take the event of the round out of the queue, and call its handlers."""
+        """Take the first entry, whose round has begun, out of the queue, and call the handlers of the round."""
         core = self._core
         round_ = core.round
-        if not self._leave_queue(entry):
+        if not self._take_out_of_queue(entry):  # the close has made it a dead letter
             round_.event = None
             return
         run_round(round_, round_.event, self.handle_failure_in_place)
         self._end_round(round_)
 
-    def _leave_queue(self, entry: object) -> bool:
-        """Take the first entry out of the queue; False if another thread that closes the bus was faster."""
+    def _take_out_of_queue(self, entry: object) -> bool:
+        """Take this entry, the first one, out of the queue; False if a close on another thread has already taken it out."""
         queue = self._core.queue
         try:
             first = queue.popleft()
@@ -258,12 +266,12 @@ class SyncDriver:
         if round_.at is None and queue and queue[0] is entry:
             self._deliver_round(queue[0])  # the interruption came before the event left the queue
             return
-        round_.rest()
+        round_.rest()  # drops the handlers that were called already
         run_round(round_, round_.event, self.handle_failure_in_place)
         self._end_round(round_)
 
     def _end_round(self, round_: DeliveryRound) -> None:
-        """Close the round after its last handler, and count it in the receipt of the event."""
+        """End the round after its last handler, and count its delivery as ended in the receipt of the event."""
         event, again = round_.event, round_.again
         round_.event = round_.again = None
         if again is not None and again.state is RUNNING:
@@ -279,23 +287,25 @@ class SyncDriver:
             return self.loop or self._make_loop(is_adopted=False)
 
     def _make_loop(self, *, is_adopted: bool) -> LoopDriver:
+        """Create the driver, on this thread's running loop if `is_adopted`; from now on publishers do not take the fast path."""
         self._core.turn_of_callers = NEVER_FREE
         self.loop = LoopDriver(self._core, self.settle_on_loop, self.fill_lanes, self._notifier, is_adopted=is_adopted)
         return self.loop
 
     def adopt_loop(self) -> None:
-        """See `MessageBus.adopt_loop`."""
+        """Use the event loop that is running on this thread; RunError GBE638 if the bus has a loop already."""
         if self.loop is not None:
             raise RunError("GBE638")
         self._make_loop(is_adopted=True)
 
     def put_in_lane(self, subscription: LiveSubscription, call: EventCall, event: Event) -> None:
-        """Put the event of the round into the lane of a subscription; this thread waits while the lane is full."""
+        """Put an event into the lane of a subscription. A thread other than that of the loop waits while the lane is full."""
         receipt = self._core.receipts.hold(event) if self._core.receipts.followed else None
         timeout_s = subscription.policy.timeout_s
         self._put_delivery(Delivery(call, subscription.lane, event, subscription, QUEUED, receipt, timeout_s=timeout_s))
 
     def _put_delivery(self, delivery: Delivery) -> None:
+        """Put a delivery into its lane once there is room. If the grace of a close ends before that, make it a dead letter."""
         loop, core = self.ready_loop(), self._core
         lane = core.lane_of(delivery.subscription)
         if not core.has_room(lane) and not loop.is_here:
@@ -307,10 +317,12 @@ class SyncDriver:
         loop.put(delivery, lane)
 
     def fill_lanes(self) -> Delivery | None:
-        """On the loop: move events whose handlers all run there from the queue into lanes. A thread does the rest.
+        """Move events from the head of the queue into lanes, while all their handlers run on the loop; for the loop's thread.
+
+        At the first other entry it wakes a thread that delivers that entry.
 
         Returns:
-            A delivery that may begin at once without a lane; None otherwise.
+            A delivery that the caller must begin now, before it calls this again; None if nothing more can be moved.
         """
         core = self._core
         queue, turn, receipts = core.queue, core.turn, core.receipts
@@ -329,8 +341,8 @@ class SyncDriver:
                         receipt = receipts.of(entry) if receipts.followed else None
                         begun = core.begin_alone(entry, dispatch, receipt)
                         if begun is None and not core.have_room(dispatch):
-                            return None  # tried again when a handler ends
-                        if self._leave_queue(entry) and begun is None:
+                            return None  # called again when a handler ends
+                        if self._take_out_of_queue(entry) and begun is None:
                             core.place_in_lanes(entry, dispatch)
                         if begun is not None:
                             return begun
@@ -344,7 +356,7 @@ class SyncDriver:
         return None
 
     def settle_on_loop(self, delivery: Delivery) -> None:
-        """Process the end of a delivery on the loop that failed or that a receipt counts."""
+        """Process the end of a delivery on the loop: handle its failure, and note its result in the receipt, if it needs one."""
         event, subscription, error = delivery.event, delivery.subscription, delivery.error
         if error is not None:
             self.on_failure(delivery)
@@ -352,7 +364,7 @@ class SyncDriver:
             delivery.receipt = self._core.receipts.follow(event)
         receipt = delivery.receipt
         if error is not None:
-            if not isinstance(error, Exception) or self._failures.handle_failure(delivery, error):
+            if not isinstance(error, Exception) or self._failures.handle_failure(delivery, error):  # e.g. SystemExit
                 self.raised.append(error)
                 self._notifier.notify()
         elif receipt is not None and subscription.is_active:
@@ -363,9 +375,9 @@ class SyncDriver:
     # --- planned attempts ---
 
     def _deliver_due(self) -> None:
-        """Deliver attempts whose time has come, on the timer's thread if no other thread does.
+        """Deliver attempts whose time has come: on this thread, which is that of the timer, if no other thread does.
 
-        The timer's thread does not wait for handlers on the loop. A test that advances its own clock does.
+        With the clock of a test it is the test's thread; it also waits for the handlers on the loop.
         """
         self._notifier.notify()
         if self.is_handling() or self.dispatcher is not None:
@@ -375,7 +387,7 @@ class SyncDriver:
             self._keep_error(lambda: self.wait_until(self.is_quiet))
 
     def _keep_error(self, work: Callable[[], object]) -> None:
-        """Keep an exception for the thread that waits in `settle`, and raise it here as well."""
+        """Call `work`; keep its exception in `late_error` for a thread that waits, and raise it here as well."""
         _, error = try_to(work)
         if error is not None:  # only with `on_error="raise"`
             self.late_error = self.late_error or error
@@ -385,7 +397,7 @@ class SyncDriver:
     # --- the dispatcher ---
 
     def start_dispatcher(self, on_interruption: Callable[[], None]) -> None:
-        """See `MessageBus.start_dispatcher`."""
+        """Start the dispatcher thread; it calls `on_interruption` if a KeyboardInterrupt or the like in a handler ends it."""
         self._on_interruption = on_interruption
         self._failures.is_served = True
         self._core.turn_of_callers = NEVER_FREE
@@ -393,6 +405,7 @@ class SyncDriver:
         self.dispatcher.start()
 
     def _run_dispatcher(self) -> None:
+        """Deliver until the bus closes, or until a KeyboardInterrupt or the like in a handler; keep it as `interruption`."""
         self.interruption = attempt_anything(self._deliver_until_stopped)
         if self.interruption is not None:
             self._notifier.notify()  # the thread that closes the bus delivers now
@@ -400,7 +413,7 @@ class SyncDriver:
             self._on_interruption()
 
     def _deliver_until_stopped(self) -> None:
-        """The loop of the dispatcher thread."""
+        """Deliver events until `is_stopping` is set; raise the first of the exceptions in `raised`, if there is one."""
         while not self.is_stopping:
             self.drain_if_free()
             raised = self.first_raised()
@@ -411,20 +424,20 @@ class SyncDriver:
     # --- waiting ---
 
     def is_at_rest(self, is_idle: Callable[[], object]) -> bool:
-        """True if `is_idle` holds and nothing is queued or being delivered, all at one moment; `core` explains how."""
+        """True if, at one moment, `is_idle` holds, nothing is queued and no thread delivers. It takes the turn to find out."""
         core = self._core
         if not core.take_turn():
-            self._is_looked_for = True
+            self._must_notify_at_rest = True
             if not core.take_turn():  # once more: its holder may have given it back before it saw the note
                 return False
         try:
-            is_so = bool(is_idle()) and not core.has_work
+            is_resting = bool(is_idle()) and not core.has_work
         finally:
             core.turn.append(None)
-            if self._is_looked_for or core.has_work:  # a thread may have found the turn taken just now
-                self._is_looked_for = False
+            if self._must_notify_at_rest or core.has_work:  # a thread may have found the turn taken just now
+                self._must_notify_at_rest = False
                 self._notifier.notify()
-        return is_so and not core.has_work  # a publisher that found the turn taken has left its event to this thread
+        return is_resting and not core.has_work  # a publisher that found the turn taken has left its event to others
 
     def is_quiet(self) -> bool:
         """True when nothing is queued, being delivered or on the loop; planned attempts may wait."""
@@ -435,19 +448,23 @@ class SyncDriver:
         return not self._core.under_way
 
     def wait_for_all_but(self, others: dict[Delivery, None]) -> None:
-        """Deliver, and wait until every delivery in a lane has ended except `others`, which were there before."""
+        """Deliver, and wait until the bus is quiet except for `others`, deliveries in lanes that this call does not wait for."""
         loop, under_way = self.loop, self._core.under_way
         if loop is None or not others:
             self.wait_until(self.is_quiet)
             return
-        loop.watchers += 1
+        loop.watchers += 1  # so that the loop notifies this thread of each end, not only of the last one
         try:
             self.wait_until(lambda: self.is_at_rest(lambda: under_way.copy().keys() <= others.keys()))
         finally:
             loop.watchers -= 1
 
     def wait_until(self, is_so: Callable[[], object], deadline: float | None = None) -> bool:
-        """Wait until a condition holds, and deliver meanwhile; False if the deadline or the grace of the close passed first."""
+        """Wait until a condition holds, and deliver meanwhile; raise the first exception in `raised`, if no dispatcher does so.
+
+        Returns:
+            False if the deadline (monotonic; None: no limit) or the grace of a close passed first.
+        """
         while True:
             self.drain_if_free()
             self.raise_what_was_raised()
@@ -457,35 +474,35 @@ class SyncDriver:
             left_s = min(ends) - monotonic() if ends else None
             if left_s is not None and left_s <= 0:
                 return False
-            self._notifier.wait(lambda: is_so() or self.has_work() or self._has_raised() or self.is_over, left_s)
+            self._notifier.wait(lambda: is_so() or self.has_work() or self._must_raise() or self.is_over, left_s)
 
-    def _has_raised(self) -> bool:
-        """True if a handler on the loop has raised something that this thread must raise."""
+    def _must_raise(self) -> bool:
+        """True if this thread must raise an exception of a handler on the loop; with a dispatcher, that thread raises it."""
         return bool(self.raised) and self.dispatcher is None
 
     def raise_what_was_raised(self) -> None:
         """Raise the first exception of a handler on the loop that a waiting thread has to raise, if there is one."""
-        raised = self.first_raised() if self._has_raised() else None
+        raised = self.first_raised() if self._must_raise() else None
         if raised is not None:
             raise raised
 
     def first_raised(self) -> BaseException | None:
-        """Take the first such exception out; None if there is none, or another thread was faster."""
+        """Take the first exception out of `raised`; None if there is none."""
         try:
             return self.raised.popleft()
         except IndexError:
             return None
 
     def wait_until_or_raise(self, is_so: Callable[[], object], timeout_s: float | None) -> bool:
-        """Wait as `wait_until` does, and raise the exception of a further attempt."""
+        """Wait as `wait_until` does, and raise the exception of a further attempt (`late_error`) if there is one meanwhile."""
 
-        def is_so_at_last() -> object:
+        def is_so_without_error() -> object:
             error, self.late_error = self.late_error, None
             if error is not None:
                 raise error
             return is_so()
 
-        return self.wait_until(is_so_at_last, now_plus(timeout_s))
+        return self.wait_until(is_so_without_error, now_plus(timeout_s))
 
     def refuse_in_handler(self) -> None:
         """Raise RunError GBE648 inside a handler: waiting there for deliveries would wait for the handler itself."""
@@ -495,25 +512,28 @@ class SyncDriver:
     # --- waiting in the middle of a handler ---
 
     def wait_in_handler(self, is_so: Callable[[], object], timeout_s: float | None = None) -> bool:
-        """Wait for a condition in the middle of a handler, and run calls of `async def` handlers meanwhile; False on timeout."""
+        """Wait for a condition in the middle of a handler in place; False if `timeout_s` passed first, None waits for ever.
+
+        Meanwhile this thread runs the calls that `async def` handlers make to agents that are not waiting on this stack.
+        """
         deadline = now_plus(timeout_s)
         before = self.suspended
         self.suspended = busy = before.union(owner for owner, _ in self.waiting_chain())
         try:
             while not is_so():
-                thread_job = self._job_for_others(busy)
+                thread_job = self._take_job_for_others(busy)
                 if thread_job is not None:
-                    self._run_job(thread_job, busy)
+                    self._run_thread_job(thread_job, busy)
                     continue
                 left_s = None if deadline is None else deadline - monotonic()
-                if not self._notifier.wait(lambda: is_so() or self._has_job(busy), left_s):
+                if not self._notifier.wait(lambda: is_so() or self._has_job_for_others(busy), left_s):
                     return False
         finally:
             self.suspended = before
         return True
 
-    def _run_job(self, thread_job: ThreadJob, busy: frozenset[Hashable]) -> None:
-        """Run a job, and note that the handlers on this stack wait for it: they cannot go on before it ends."""
+    def _run_thread_job(self, thread_job: ThreadJob, busy: frozenset[Hashable]) -> None:
+        """Run a job, and note in `waits` meanwhile that the agents in `busy`, whose handlers are on this stack, wait for it."""
         is_noted = thread_job.owner != "" and self.waits.enter(busy, thread_job.owner)
         try:
             thread_job.do()
@@ -521,33 +541,34 @@ class SyncDriver:
             if is_noted:
                 self.waits.leave(busy, thread_job.owner)
 
-    def _has_job(self, busy: frozenset[Hashable]) -> bool:
+    def _has_job_for_others(self, busy: frozenset[Hashable]) -> bool:
+        """True if a job waits whose agent is not in `busy`."""
         return any(thread_job.owner not in busy for thread_job in self._core.thread_jobs.copy())
 
-    def _job_for_others(self, busy: frozenset[Hashable]) -> ThreadJob | None:
-        """Take out the first job whose agent is not itself waiting on this stack in the middle of a handler."""
+    def _take_job_for_others(self, busy: frozenset[Hashable]) -> ThreadJob | None:
+        """Take out the first job whose agent is not in `busy`; None if there is none."""
         found = next((each for each in self._core.thread_jobs.copy() if each.owner not in busy), None)
         if found is not None:
             self._core.thread_jobs.remove(found)
         return found
 
     def waiting_chain(self) -> tuple[Waiter, ...]:
-        """Return the agents that wait for the code that is running here, outermost first, and last the code's own agent."""
+        """Return the agents that wait for the code on this thread, outermost first, then the agent of the code itself, if any."""
         is_inside = self.is_inside
         inner = self.inner if is_inside else current_delivery() if self.loop is not None else None
         called = self.called if is_inside else ()
         if inner is not None:
             own: Waiter = (inner.lane, inner.name)
             return (*inner.chain, own, *called)
-        at = self._core.round.at
-        if not is_inside or self._core.round.event is None or at is None:
+        current = self._core.round.at
+        if not is_inside or self._core.round.event is None or current is None:
             return called
-        return ((at.lane, at.name), *called)
+        return ((current.lane, current.name), *called)
 
     # --- the end ---
 
     def dead_letter_rest(self) -> None:
-        """Turn everything that was not delivered into dead letters."""
+        """Make dead letters of everything that was not delivered, and cancel the handlers on the loop."""
 
         def left_in_lanes() -> list[Delivery]:
             return [] if self.loop is None else self.loop.cancel()

@@ -8,7 +8,7 @@ from threading import Lock
 from time import monotonic
 
 _LOOK_AGAIN_S = 10.0
-"""A sleeping thread checks its condition this often, because a KeyboardInterrupt may come between a change and `notify`."""
+"""A sleeping thread also checks its condition this often: a KeyboardInterrupt may come between a change and `notify`."""
 
 
 class Notifier:
@@ -30,7 +30,7 @@ class Notifier:
     def notify(self) -> None:
         """Make all waiting threads check their conditions again."""
         for asleep in self.waiting.copy():
-            with suppress(RuntimeError):  # it was woken before and has not checked yet
+            with suppress(RuntimeError):  # the thread was woken before and has not checked its condition yet
                 asleep.release()
 
     def wait(self, until: Callable[[], object], timeout_s: float | None = None) -> bool:
@@ -76,20 +76,24 @@ class WaitGraph:
     def leads_back(self, target: Hashable, held: Iterable[Hashable]) -> bool:
         """True if the target waits, directly or through others, for one of the `held` agents."""
         with self._changing:
-            return self._leads_back(target, frozenset(held))
+            return self._is_waiting_for(target, frozenset(held))
 
     def enter(self, held: Iterable[Hashable], target: Hashable) -> bool:
-        """Note that all `held` agents wait for the target. If it waits for one of them, note nothing and return False."""
+        """Note that each of the `held` agents waits for the target; an agent is not noted as waiting for itself.
+
+        Returns:
+            False, and nothing is noted, if the target already waits, directly or through others, for one of them.
+        """
         held = frozenset(held)
         with self._changing:
-            if self._leads_back(target, held):
+            if self._is_waiting_for(target, held):
                 return False
             for each in held - {target}:
                 self._edges.setdefault(each, []).append(target)
         return True
 
     def leave(self, held: Iterable[Hashable], target: Hashable) -> None:
-        """Remove what `enter` has noted with the same arguments."""
+        """Remove what `enter` has noted with the same arguments; call this only after it has returned True."""
         with self._changing:
             for each in frozenset(held) - {target}:
                 targets = self._edges[each]
@@ -97,15 +101,16 @@ class WaitGraph:
                 if not targets:
                     del self._edges[each]
 
-    def _leads_back(self, target: Hashable, held: frozenset[Hashable]) -> bool:
+    def _is_waiting_for(self, target: Hashable, held: frozenset[Hashable]) -> bool:
+        """True if the target waits, directly or through others, for one of `held`; the caller holds the lock."""
         seen: set[Hashable] = set()
-        ahead = [target]
-        while ahead:
-            here = ahead.pop()
-            for further in self._edges.get(here, ()):
-                if further in held:
+        unvisited = [target]
+        while unvisited:
+            agent = unvisited.pop()
+            for awaited in self._edges.get(agent, ()):
+                if awaited in held:
                     return True
-                if further not in seen:
-                    seen.add(further)
-                    ahead.append(further)
+                if awaited not in seen:
+                    seen.add(awaited)
+                    unvisited.append(awaited)
         return False

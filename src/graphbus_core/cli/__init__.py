@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
-OUR_BUG = 1
+OUR_BUG = 1  # the exit status after an exception that is not a GraphBusError
 COMPLETION_VARIABLE = "_GRAPHBUS_COMPLETE"
 CONFIG_VARIABLE = "GRAPHBUS_CONFIG"  # as in `settings`, which `--help` does not import
 
@@ -78,10 +78,17 @@ COMMANDS: dict[str, CommandEntry] = {
     "diff": CommandEntry("graphbus_core.cli.diff:diff", "List every value that differs between two builds.", "Inspect"),
     "dev": CommandEntry("graphbus_core.cli.dev:dev", "Run agents from their sources, restart on each save.", "Run"),
     "run": CommandEntry("graphbus_core.cli.run:run", "Run the graph that a build wrote.", "Run"),
+    "cluster": CommandEntry(
+        "graphbus_core.cli.cluster:cluster", "Run agents in several processes on this machine.", "Run"
+    ),
+    "ledger": CommandEntry("graphbus_core.cli.ledger:ledger", "Show what waits in the ledger of a graph.", "Run"),
     "dlq": CommandEntry("graphbus_core.cli.dlq:dlq", "List, replay or drop dead letters (failed events).", "Run"),
     "state": CommandEntry("graphbus_core.cli.state:state", "List, export, import or reset what agents store.", "Run"),
     "trace": CommandEntry("graphbus_core.cli.trace:trace", "Show what an event caused, handler by handler.", "Run"),
     "profile": CommandEntry("graphbus_core.cli.profile:profile", "Show how long each handler took.", "Run"),
+    "simulate": CommandEntry(
+        "graphbus_core.cli.simulate:simulate", "Run a graph under many seeds, with faults.", "Run"
+    ),
     "docker": CommandEntry("graphbus_core.cli.docker:docker", "Write a Dockerfile, build the image, run it.", "Ship"),
     "k8s": CommandEntry("graphbus_core.cli.k8s:k8s", "Write manifests for Kubernetes, and apply them.", "Ship"),
     "ci": CommandEntry("graphbus_core.cli.ci:ci", "Write the pipeline of GitHub or GitLab.", "Ship"),
@@ -92,7 +99,7 @@ COMMANDS: dict[str, CommandEntry] = {
 """Name -> command, in the order of the help. Reading this table imports no command."""
 
 
-_HYPHEN = "\ue000"
+_HYPHEN = "\ue000"  # of the private use area: click does not break a word at it
 
 
 class _HelpFormatter(click.HelpFormatter):
@@ -122,7 +129,7 @@ class _LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return the command of this name, or None."""
+        """Import and return the command with this name; None if there is no such command."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
@@ -168,6 +175,7 @@ def _use_config(ctx: click.Context, _option: click.Parameter, file: str | None) 
 
 
 def _set_variable(name: str, value: str | None) -> None:
+    """Set an environment variable; None removes it."""
     os.environ.pop(name, None)
     if value is not None:
         os.environ[name] = value
@@ -181,7 +189,7 @@ def _set_variable(name: str, value: str | None) -> None:
     \b
     Exit status:
       0  done                                  5    negotiation failed
-      1  a bug of GraphBus                     6    artifacts unusable
+      1  a bug in GraphBus                     6    artifacts unusable
       2  wrong usage or settings               7    graph failed
       3  source code wrong, or findings        8    shipping failed
       4  files could not be changed            130  interrupted
@@ -204,7 +212,7 @@ def _set_variable(name: str, value: str | None) -> None:
     type=click.Path(exists=True, dir_okay=False, readable=True),
     expose_value=False,
     callback=_use_config,
-    help="Read this TOML file on top of the settings of the project.",
+    help="Read this TOML file; its values replace those of the project's settings.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name="graphbus", message="%(prog)s %(version)s")
 def graphbus() -> None:
@@ -212,7 +220,14 @@ def graphbus() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status; docs/command-line.md lists the statuses."""
+    """Run one command and return its exit status; docs/command-line.md lists the statuses.
+
+    Args:
+        argv: The words after `graphbus`; None means those of this process.
+
+    Raises:
+        SystemExit: The code of an agent ended the process with this status.
+    """
     if COMPLETION_VARIABLE in os.environ:
         from graphbus_core.cli.completion import print_completions
 
@@ -225,34 +240,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     except errors.GraphBusError as error:
         from graphbus_core.cli.suggestions import with_better_cause
 
-        status = _report(with_better_cause(error), as_json=_wants_json(arguments))
+        status = _report_error(with_better_cause(error), as_json=_wants_json(arguments))
     except (KeyboardInterrupt, click.Abort):
         console.print_note("\nInterrupted.")
-        status = _end(INTERRUPTED, "Interrupted.", as_json=_wants_json(arguments))
-    except SystemExit:  # raised by code of agents, which chooses the exit status
-        _end(0, "Code of an agent has ended the process.", as_json=_wants_json(arguments))
+        status = _end_with_document(INTERRUPTED, "Interrupted.", as_json=_wants_json(arguments))
+    except SystemExit:  # raised by the code of an agent, which chooses the exit status
+        _end_with_document(0, "The code of an agent ended the process.", as_json=_wants_json(arguments))
         console.flush()
         raise
     except BrokenPipeError:
         console.abandon_stdout()
         status = BROKEN_PIPE
-    except Exception as error:  # noqa: BLE001 - the last resort: an output that takes nothing more, or a bug of ours
+    except Exception as error:  # noqa: BLE001 - the last resort: stdout cannot be written to, or GraphBus has a bug
         lost = console.output_failure(error)
         if lost:
-            return _report(lost, as_json=False)
+            return _report_error(lost, as_json=False)
         console.print_bug_report()
-        status = _end(OUR_BUG, f"This is a bug of GraphBus: {type(error).__name__}.", as_json=_wants_json(arguments))
+        status = _end_with_document(
+            OUR_BUG, f"This is a bug in GraphBus: {type(error).__name__}.", as_json=_wants_json(arguments)
+        )
     return status
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
     """True when the arguments ask for JSON, so that even a failure must write a JSON document; words after `--` do not count."""
-    own = [*arguments, "--"][: [*arguments, "--"].index("--")]
-    return "--json" in own or "--format=json" in own or ("--format", "json") in pairwise(own)
+    before_dashes = [*arguments, "--"][: [*arguments, "--"].index("--")]
+    has_pair = ("--format", "json") in pairwise(before_dashes)
+    return has_pair or "--json" in before_dashes or "--format=json" in before_dashes
 
 
 def _invoke(arguments: list[str]) -> int:
-    """Run the command and return its exit status; errors of click are converted to UsageError, so that all errors look alike."""
+    """Run the command and return its exit status; raise the errors of click as UsageError, so that all errors look alike."""
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:
@@ -270,14 +288,14 @@ def _invoke(arguments: list[str]) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _end(status: int, sentence: str, *, as_json: bool) -> int:
-    """Return the status; with `as_json`, first write an error document if the command has written none."""
+def _end_with_document(status: int, sentence: str, *, as_json: bool) -> int:
+    """Return the status; with `as_json`, first write an error with this sentence, unless the command has written JSON."""
     if as_json and not console.has_emitted_json():
         console.emit_json({"errors": [{"code": "", "message": sentence, "hint": "", "where": None}]})
     return status
 
 
-def _report(error: errors.GraphBusError, *, as_json: bool) -> int:
+def _report_error(error: errors.GraphBusError, *, as_json: bool) -> int:
     """Print an error, or each error of a group, and return its exit status."""
     found = error.errors if isinstance(error, errors.SeveralErrors) else (error,)
     for each in found:

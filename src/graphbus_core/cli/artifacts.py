@@ -44,9 +44,8 @@ def validate(*, artifacts: str, as_json: bool) -> int:
     raise_all(problems)
     manifest = store.load_manifest(folder)
     sources = pluralize(len(manifest.sources), "source file")
-    as_they_are = "as it is" if len(manifest.sources) == 1 else "as they are"
-    whole = f"{len(manifest.artifacts)} artifacts are whole and describe {sources} {as_they_are}."
-    console.print_line(f"{style('✓', 'good')} {sanitize(artifacts)}: {whole}")
+    result = f"{len(manifest.artifacts)} artifacts are intact and match {sources}."
+    console.print_line(f"{style('✓', 'good')} {sanitize(artifacts)}: {result}")
     return 0
 
 
@@ -84,10 +83,11 @@ def migrate(*, artifacts: str, dry_run: bool, is_diff: bool, as_json: bool) -> N
         "imports": done.learned.imports,
         "third_party": done.learned.third_party,
     }
-    console.print_result(document, _migrated(str(folder), done, is_dry=is_dry, is_diff=is_diff), as_json=as_json)
+    console.print_result(document, _migration_lines(str(folder), done, is_dry=is_dry, is_diff=is_diff), as_json=as_json)
 
 
-def _migrated(artifacts: str, done: migration.MigrationResult, *, is_dry: bool, is_diff: bool) -> Iterator[str]:
+def _migration_lines(artifacts: str, done: migration.MigrationResult, *, is_dry: bool, is_diff: bool) -> Iterator[str]:
+    """Yield the report on a migration: the diff if wanted, what was (or would be) converted, and what the agents import."""
     from difflib import unified_diff
 
     if done.before == done.after:
@@ -97,11 +97,11 @@ def _migrated(artifacts: str, done: migration.MigrationResult, *, is_dry: bool, 
         before, after = (side.decode().splitlines() for side in sides)
         changes = unified_diff(before, after, f"a/{artifacts}/{name}", f"b/{artifacts}/{name}", lineterm="")
         yield from console.diff_lines("\n".join(changes))
-    verb = "Would bring" if is_dry else f"{style('✓', 'good')} Brought"
+    verb = "Would convert" if is_dry else f"{style('✓', 'good')} Converted"
     yield f"{verb} {sanitize(artifacts)} from format {done.before} to {done.after}: {', '.join(done.changed)}"
     files, packages = len(done.learned.imports), done.learned.third_party
     if packages or files:
-        others = ", ".join(map(sanitize, packages)) or "no package of others"
+        others = ", ".join(map(sanitize, packages)) or "no third-party package"
         yield f"  the agents import {pluralize(files, 'file')} of the project, and {others}"
 
 
@@ -125,18 +125,19 @@ def inspect(*, artifacts: str, agent: str, form: str, as_json: bool) -> None:
     """
     folder = Path(artifacts)
     found = store.load(folder)
-    chosen = [_agent(found, agent, folder)] if agent else list(found.agents.agents)
+    chosen = [_find_agent(found, agent, folder)] if agent else list(found.agents.agents)
     if as_json:
-        console.emit_json(_document(found, chosen))
+        console.emit_json(_as_document(found, chosen))
     elif form == "mermaid":
         console.print_line(console.Verbatim("\n".join(_mermaid(found, chosen))))
     elif agent:
-        console.print_tree(_title(chosen[0]), _branches(chosen[0], has_detail=True))
+        console.print_tree(_title(chosen[0]), _contract_lines(chosen[0], has_detail=True))
     else:
-        _show(found)
+        _print_overview(found)
 
 
-def _agent(artifacts: BuildArtifacts, name: str, folder: Path) -> AgentDefinition:
+def _find_agent(artifacts: BuildArtifacts, name: str, folder: Path) -> AgentDefinition:
+    """Return the agent with this name, or raise GBE511 with the names that exist."""
     names = artifacts.graph.nodes
     found = next((agent for agent in artifacts.agents.agents if agent.name == name), None)
     if found is None:
@@ -145,7 +146,8 @@ def _agent(artifacts: BuildArtifacts, name: str, folder: Path) -> AgentDefinitio
     return found
 
 
-def _document(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> dict[str, object]:
+def _as_document(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> dict[str, object]:
+    """Return the JSON document of the chosen agents, with the topics and edges that concern them."""
     names = {agent.name for agent in chosen}
     is_whole = len(names) == len(artifacts.graph.nodes)
     edges = [edge for edge in artifacts.graph.edges if is_whole or {edge.source, edge.target} & names]
@@ -163,33 +165,38 @@ def _document(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> dict[
 # --- as text ------------------------------------------------------------------------------
 
 
-def _show(artifacts: BuildArtifacts) -> None:
+def _print_overview(artifacts: BuildArtifacts) -> None:
+    """Print the numbers of agents, topics and subscriptions, the tree of agents, the table of topics, and cycles of topics."""
     agents = artifacts.agents.agents
-    heard = sum(len(agent.subscriptions) for agent in agents)
-    counts = {"agent": len(agents), "topic": len(artifacts.topics.topics), "subscription": heard}
+    subscriptions = sum(len(agent.subscriptions) for agent in agents)
+    counts = {"agent": len(agents), "topic": len(artifacts.topics.topics), "subscription": subscriptions}
     console.print_line(", ".join(pluralize(number, noun) for noun, number in counts.items()))
     console.print_line()
-    console.print_tree(style("Agents", "strong"), {_title(agent): _branches(agent) for agent in agents})
+    console.print_tree(style("Agents", "strong"), {_title(agent): _contract_lines(agent) for agent in agents})
     console.print_line()
     if artifacts.topics.topics:
         console.print_table(["Topic", "from", "to", "payload"], _topic_rows(artifacts))
     for cycle in artifacts.graph.topic_cycles:
-        console.print_line(style(f"Events go round between {', '.join(cycle)}.", "warn"))
+        console.print_line(style(f"Events can go round in a cycle: {', '.join(cycle)}.", "warn"))
 
 
 def _title(agent: AgentDefinition) -> str:
+    """Return the name and the place of an agent, and whether it is an arbiter."""
     role = style("  (arbiter)", "accent") if agent.is_arbiter else ""
     return f"{style(agent.name, 'name')}{role}  {style(sanitize(f'{agent.path}:{agent.span.line}'), 'dim')}"
 
 
-def _branches(agent: AgentDefinition, *, has_detail: bool = False) -> dict[str, Any]:
-    """Lines on what an agent needs, offers, hears and publishes; with detail also the fields."""
+def _contract_lines(agent: AgentDefinition, *, has_detail: bool = False) -> dict[str, Any]:
+    """Return the branches of an agent in the tree: a line for each part of its contract -> no further branches.
+
+    With `has_detail` the lines also show schemas, payloads and the fields that are read.
+    """
     listed = [
         *(f"needs {sanitize(dependency.name)}" for dependency in agent.dependencies),
-        *(f"offers {sanitize(_method(method, has_detail))}" for method in agent.methods if method.has_schema),
-        *(f"hears {sanitize(_heard(subscription, has_detail))}" for subscription in agent.subscriptions),
+        *(f"offers {sanitize(_method_line(method, has_detail))}" for method in agent.methods if method.has_schema),
+        *(f"hears {sanitize(_subscription_line(subscription, has_detail))}" for subscription in agent.subscriptions),
         *dict.fromkeys(
-            f"{'asks' if publication.is_request else 'says'} {sanitize(_said(publication, has_detail))}"
+            f"{'asks' if publication.is_request else 'says'} {sanitize(_publication_line(publication, has_detail))}"
             for publication in agent.publications
         ),
         *dict.fromkeys(f"calls {sanitize(call.agent or '?')}.{sanitize(call.method or '?')}" for call in agent.calls),
@@ -197,14 +204,19 @@ def _branches(agent: AgentDefinition, *, has_detail: bool = False) -> dict[str, 
     return {line: {} for line in listed}
 
 
-def _method(method: MethodSpec, has_detail: bool) -> str:
+def _method_line(method: MethodSpec, has_detail: bool) -> str:
+    """Return the name of a method, with detail also its schemas `input → output`; `?` stands for an unknown schema."""
     if not has_detail:
         return method.name
-    given = "?" if method.input_schema is None else str(method.input_schema)
-    return f"{method.name} {given} → {'?' if method.output_schema is None else method.output_schema}"
+    inputs = "?" if method.input_schema is None else str(method.input_schema)
+    return f"{method.name} {inputs} → {'?' if method.output_schema is None else method.output_schema}"
 
 
-def _heard(subscription: Subscription, has_detail: bool) -> str:
+def _subscription_line(subscription: Subscription, has_detail: bool) -> str:
+    """Return `topic → method`; with detail also the keys that the method reads from the payload, then its declared fields.
+
+    `?` marks an optional key, and a topic that is computed.
+    """
     line = f"{subscription.topic or '? (computed)'} → {subscription.method}"
     if not has_detail:
         return line
@@ -213,12 +225,14 @@ def _heard(subscription: Subscription, has_detail: bool) -> str:
     return f"{line}  reads {', '.join(dict.fromkeys(keys))}" if keys else line
 
 
-def _said(publication: Publication, has_detail: bool) -> str:
+def _publication_line(publication: Publication, has_detail: bool) -> str:
+    """Return the topic, with detail also the payload; `?` stands for an unknown payload."""
     topic = publication.topic or "? (computed)"
     return f"{topic} {publication.payload if publication.payload is not None else '?'}" if has_detail else topic
 
 
 def _topic_rows(artifacts: BuildArtifacts) -> Iterator[list[str]]:
+    """Yield the cells of each topic: name, publishers, subscribers and schema."""
     for topic in artifacts.topics.topics:
         outside = style("(outside)", "dim") if topic.is_external else style("nobody", "warn")
         shown = [sanitize(", ".join(names)) if names else outside for names in (topic.publishers, topic.subscribers)]
@@ -229,12 +243,12 @@ def _topic_rows(artifacts: BuildArtifacts) -> Iterator[list[str]]:
 
 
 def _mermaid(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> Iterator[str]:
-    """A flowchart: agents as boxes, arbiters as hexagons, topics as rounded boxes between publisher and subscriber."""
+    """Yield a flowchart: agents as boxes, arbiters as hexagons, topics as rounded boxes between publisher and subscriber."""
     names = {agent.name for agent in chosen}
     edges = [edge for edge in artifacts.graph.edges if edge.kind != "topic" and {edge.source, edge.target} & names]
     topics = [topic for topic in artifacts.topics.topics if {*topic.publishers, *topic.subscribers} & names]
-    heard = ({*topic.publishers, *topic.subscribers} for topic in topics)
-    shown = names.union(*({edge.source, edge.target} for edge in edges), *heard)
+    topic_ends = ({*topic.publishers, *topic.subscribers} for topic in topics)
+    shown = names.union(*({edge.source, edge.target} for edge in edges), *topic_ends)
     ids = {name: f"a{number}" for number, name in enumerate(sorted(shown))}
     arbiters = {agent.name for agent in artifacts.agents.agents if agent.is_arbiter}
     yield "flowchart LR"
@@ -245,7 +259,7 @@ def _mermaid(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> Iterat
         yield f'  t{number}(["{topic.name}"])'
         yield from (f"  {ids[name]} -.-> t{number}" for name in topic.publishers)
         yield from (f"  t{number} -.-> {ids[name]}" for name in topic.subscribers)
-    for edge in edges:
+    for edge in edges:  # its source is the agent that the target calls or needs
         label = f"calls {edge.label}" if edge.kind == "call" else "is needed by"
         ends = (edge.target, edge.source) if edge.kind == "call" else (edge.source, edge.target)
         yield f'  {ids[ends[0]]} -->|"{label}"| {ids[ends[1]]}'

@@ -23,6 +23,9 @@ _OPTIONS = (
     click.option(
         "--model", default="", metavar="MODEL", help='The model that negotiates: "provider:name", or "rules".'
     ),
+    click.option(
+        "--voters", default="", metavar="MODEL", help='Who votes and settles disputes, if not the model: e.g. "rules".'
+    ),
     click.option("--intent", default="", metavar="TEXT", help="A goal for the agents."),
     click.option("--rounds", type=click.IntRange(min=1), metavar="N", help="Negotiate for at most N rounds."),
     click.option(
@@ -33,15 +36,15 @@ _OPTIONS = (
     click.option("--resume", "is_resumed", is_flag=True, help="Continue the interrupted session."),
     click.option("--commit", "makes_commits", is_flag=True, help="Make a git commit of each accepted proposal."),
     click.option("--dry-run", is_flag=True, help="Show what would change; write nothing."),
-    click.option("--no-cache", is_flag=True, help="Answer nothing from the cache of earlier answers."),
+    click.option("--no-cache", is_flag=True, help="Ask the model again, also where an earlier answer is stored."),
     click.option("--unsafe-verify", is_flag=True, help="Accept changes that cannot be run or tested."),
 )
 
 _NEEDS_AGENTS = (
-    *("model", "intent", "rounds", "max_usd", "is_planned", "is_reviewed", "is_resumed", "makes_commits"),
+    *("model", "voters", "intent", "rounds", "max_usd", "is_planned", "is_reviewed", "is_resumed", "makes_commits"),
     *("no_cache", "unsafe_verify"),
 )
-"""Options that have no effect on a static build."""
+"""Parameters of options that have no effect without `--enable-agents`."""
 
 
 def _negotiation_options(command: F) -> F:
@@ -59,12 +62,12 @@ def _negotiation_options(command: F) -> F:
 @click.option("--frozen", "is_frozen", is_flag=True, help="Ask no model; fail unless the lock covers the sources.")
 @click.option("--strict", "is_strict", is_flag=True, help="Fail as `graphbus check --strict` does, after the build.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, is_strict: bool, **wished: Any) -> int:
+def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, is_strict: bool, **options: Any) -> int:
     """Read the agents in PATH (files or folders) and write the graph to .graphbus/. Your code is read, not run.
 
     With --enable-agents the agents negotiate first: they propose changes, every change is verified (your tests run on
     a copy in a sandbox), the affected agents vote, and accepted changes are written to the source files. `graphbus undo`
-    takes them back.
+    restores them.
 
     `graphbus negotiate` does only the second part: it changes the source files and writes no artifacts.
 
@@ -81,10 +84,10 @@ def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, is_stri
       graphbus build agents/ --frozen
     """
     if not enable_agents:
-        options = {parameter.name: parameter.opts[0] for parameter in build.params}
-        useless = (options[name] for name, value in wished.items() if name in _NEEDS_AGENTS and value)
-        raise_all(UsageError("GBE131", option=option, needed="--enable-agents") for option in useless)
-    _perform(paths, wished, "Build", as_json=as_json, enable_agents=enable_agents)
+        spellings = {parameter.name: parameter.opts[0] for parameter in build.params}
+        unused = (spellings[name] for name, value in options.items() if name in _NEEDS_AGENTS and value)
+        raise_all(UsageError("GBE131", option=option, needed="--enable-agents") for option in unused)
+    _run_request(paths, options, "Build", as_json=as_json, enable_agents=enable_agents)
     if not is_strict:
         return 0
     from graphbus_core.cli.check import check_strictly
@@ -97,7 +100,7 @@ def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, is_stri
 @_negotiation_options
 @click.option("--force", is_flag=True, help="Ask every agent, also those without new inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-def negotiate(*, paths: tuple[str, ...], as_json: bool, **wished: Any) -> None:
+def negotiate(*, paths: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Let the agents in PATH (files or folders) propose changes and vote on them, and write the accepted ones to the
     source files. `graphbus undo` takes them back.
 
@@ -112,13 +115,13 @@ def negotiate(*, paths: tuple[str, ...], as_json: bool, **wished: Any) -> None:
       graphbus negotiate agents/ --rounds 3 --dry-run
       graphbus negotiate agents/ --intent "typed payloads everywhere"
     """
-    _perform(paths, wished, "Negotiation", as_json=as_json, enable_agents=True, emit_artifacts=False)
+    _run_request(paths, options, "Negotiation", as_json=as_json, enable_agents=True, emit_artifacts=False)
 
 
-def _perform(paths: tuple[str, ...], wished: dict[str, Any], what: str, *, as_json: bool, **fixed: Any) -> None:
-    """Run a build or a negotiation and print its result; with `--plan` print only what it can cost."""
-    is_planned, no_cache = wished.pop("is_planned"), wished.pop("no_cache")
-    request = BuildConfig(paths=paths, use_cache=not no_cache, **wished, **fixed)
+def _run_request(paths: tuple[str, ...], options: dict[str, Any], title: str, *, as_json: bool, **fixed: Any) -> None:
+    """Run a build or a negotiation and print its result under the title; with `--plan` print only what it can cost."""
+    is_planned, no_cache = options.pop("is_planned"), options.pop("no_cache")
+    request = BuildConfig(paths=paths, use_cache=not no_cache, **options, **fixed)
     if is_planned:
         from graphbus_core.cli.plan import show_plan
 
@@ -128,15 +131,17 @@ def _perform(paths: tuple[str, ...], wished: dict[str, Any], what: str, *, as_js
     if request.enable_agents:
         result = _run_with_agents(request, console.print_note if as_json else console.print_line)
     else:
-        result = run_build_pipeline(request, on_recovered=_tell)
+        result = run_build_pipeline(request, on_recovered=_print_recovery)
     if as_json:
-        console.emit_json(_document(result))
+        console.emit_json(_as_document(result))
     elif result.is_unchanged or not request.enable_agents:
-        console.print_lines(_built(result, paths, time.monotonic() - started))
+        console.print_lines(_build_lines(result, paths, time.monotonic() - started))
     elif not result.was_dry_run:
-        console.print_lines(_improved(result, paths, what))
+        console.print_lines(_negotiation_lines(result, paths, title))
     if result.was_dry_run and not as_json:
-        console.print_lines(_dry(result))
+        console.print_lines(_dry_run_lines(result))
+    if result.failure:
+        raise result.failure
 
 
 def _run_with_agents(request: BuildConfig, write: Callable[[str], None]) -> BuildResult:
@@ -155,30 +160,31 @@ def _run_with_agents(request: BuildConfig, write: Callable[[str], None]) -> Buil
     bus = MessageBus(history=0)
 
     def listen(event: Event) -> None:
+        """Print the lines that an event completes; stop if stdout cannot be written to."""
         try:
             for line in live.lines(event.topic, event.payload):
                 write(line)
             console.show_status(live.status)
-        except OSError:  # stdout takes nothing more; what was asked for is still done
+        except OSError:  # stdout cannot be written to: the negotiation goes on, and nothing more is printed
             bus.unsubscribe(subscription)
 
     subscription = bus.subscribe(TOPICS, listen)
     try:
-        return run_build_pipeline(request, bus=bus, on_recovered=_tell, backend=backend)
+        return run_build_pipeline(request, bus=bus, on_recovered=_print_recovery, backend=backend)
     except KeyboardInterrupt:
         console.show_status("")
-        console.print_note(_interrupted(request, live.session))
+        console.print_note(_describe_interruption(request, live.session))
         raise
     finally:
         console.show_status("")
 
 
-def _tell(what: str) -> None:
-    console.print_note(sanitize(what))
+def _print_recovery(note: str) -> None:
+    console.print_note(sanitize(note))
 
 
-def _interrupted(request: BuildConfig, session: str) -> str:
-    """Describe the state after Ctrl-C: whether the session is kept, and whether source files were changed, by the journal."""
+def _describe_interruption(request: BuildConfig, session: str) -> str:
+    """Return a sentence on the state after Ctrl-C: whether the session is kept, and whether source files were changed."""
     from graphbus_core import settings
     from graphbus_core.editing.promotion import fate_of
     from graphbus_core.negotiation.transcript import list_sessions, load_session
@@ -187,43 +193,43 @@ def _interrupted(request: BuildConfig, session: str) -> str:
         return "Dry run: no session is kept, and no source file was changed."
     config = settings.resolve_build(request)
     if session not in list_sessions(config.artifacts_dir):
-        return "No source file was changed. `--resume` goes on with what was said so far, if anything was."
+        return "No source file was changed. `--resume` continues the negotiation if any answers were recorded."
     commits = load_session(config.artifacts_dir, session).negotiations.completed
     kept = f"Session {sanitize(session)} is kept, with {pluralize(len(commits), 'accepted proposal')}"
     if fate_of(config, session):
         return f"{kept}; its changes were written: `graphbus undo` takes them back, `graphbus build` builds with them."
-    return f"{kept}; no source file was changed. `--resume` goes on with it, `graphbus inspect-negotiation` shows it."
+    return f"{kept}; no source file was changed. `--resume` continues it, `graphbus inspect-negotiation` shows it."
 
 
-# --- the outcome as lines to read --------------------------------------------------------------
+# --- the result as text --------------------------------------------------------------
 
 _NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
 _TICK = style("✓", "good")
 _SHOWN_ORDER = 12
-"""At most this many names of the activation order are shown."""
+"""How many names of the activation order are shown at most."""
 
 
-def _built(result: BuildResult, paths: Sequence[str], seconds: float) -> Iterator[str]:
+def _build_lines(result: BuildResult, paths: Sequence[str], seconds: float) -> Iterator[str]:
     """Summarize a build without agents."""
-    agents, topics, heard = result.tally.agents, result.tally.topics, result.tally.subscriptions
-    counts = f"{pluralize(agents, 'agent')}, {pluralize(topics, 'topic')}, {pluralize(heard, 'subscription')}"
+    agents, topics, subscriptions = result.tally.agents, result.tally.topics, result.tally.subscriptions
+    counts = f"{pluralize(agents, 'agent')}, {pluralize(topics, 'topic')}, {pluralize(subscriptions, 'subscription')}"
     if result.locked:
         yield f"{_TICK} The lock covers {pluralize(result.locked, 'agent')}: each has settled on its present inputs"
     if result.is_unchanged:
-        yield f"{_TICK} Nothing has changed since the last build: {counts} ({_elapsed(seconds)})"
+        yield f"{_TICK} Nothing has changed since the last build: {counts} ({_format_seconds(seconds)})"
     else:
-        yield f"{_TICK} {'Read' if result.was_dry_run else 'Built'} {counts} in {_elapsed(seconds)}"
+        yield f"{_TICK} {'Read' if result.was_dry_run else 'Built'} {counts} in {_format_seconds(seconds)}"
         order = result.artifacts.graph.activation_order
         shown = [style(sanitize(name), "name") for name in order[:_SHOWN_ORDER]]
         shown += [f"{len(order) - _SHOWN_ORDER} more"] if len(order) > _SHOWN_ORDER else []
         yield f"  order: {' → '.join(shown)}"
-    yield from _left_over(result.findings, paths)
+    yield from _finding_lines(result.findings, paths)
     if not result.is_unchanged:
-        yield from _written(result)
+        yield from _artifact_lines(result)
 
 
-def _improved(result: BuildResult, paths: Sequence[str], what: str) -> Iterator[str]:
-    """Summarize a build or negotiation with agents; `what` is `"Build"` or `"Negotiation"`."""
+def _negotiation_lines(result: BuildResult, paths: Sequence[str], title: str) -> Iterator[str]:
+    """Summarize a build or negotiation with agents; the title is `"Build"` or `"Negotiation"`."""
     changed = {change.path: change.proposals for change in result.applied}
     for path, proposals in changed.items():
         accepted = style(f"({', '.join(proposals)})", "dim")
@@ -233,10 +239,10 @@ def _improved(result: BuildResult, paths: Sequence[str], what: str) -> Iterator[
     for proposal, commit in _git_commits(result).items():
         yield f"  {_TICK} Committed: {commit[:10]} {sanitize(titles.get(proposal, ''))} {style(f'({proposal})', 'dim')}"
     yield ""
-    yield f"{_TICK} {what} complete — {pluralize(len(changed), 'file')} improved by agents"
-    yield from _spent(result)
-    yield from _written(result)
-    yield from _left_over(result.findings, paths)
+    yield f"{_TICK} {title} complete — {pluralize(len(changed), 'file')} improved by agents"
+    yield from _cost_lines(result)
+    yield from _artifact_lines(result)
+    yield from _finding_lines(result.findings, paths)
     if changed and not result.config.emit_artifacts:
         yield f"  {' '.join(['graphbus build', *paths])} renews the artifacts"
     if changed:
@@ -244,14 +250,14 @@ def _improved(result: BuildResult, paths: Sequence[str], what: str) -> Iterator[
         yield style("  Take it back: graphbus undo", "dim")
 
 
-def _dry(result: BuildResult) -> Iterator[str]:
+def _dry_run_lines(result: BuildResult) -> Iterator[str]:
     """Show what a dry run would have written, and what it cost."""
     if result.config.enable_agents and not result.is_unchanged:
         yield ""
         for path in sorted(result.diffs):
             yield from console.diff_lines(result.diffs[path])
         yield ""
-    yield from _spent(result)
+    yield from _cost_lines(result)
     yield f"Dry run: nothing was written. {pluralize(len(result.diffs), 'file')} would change."
 
 
@@ -265,8 +271,8 @@ def _git_commits(result: BuildResult) -> Mapping[str, str]:
     return made.commits if made else {}
 
 
-def _spent(result: BuildResult) -> Iterator[str]:
-    """Say what the models cost, if any was asked."""
+def _cost_lines(result: BuildResult) -> Iterator[str]:
+    """Yield a line on what the models cost; nothing if no model was asked."""
     cost = result.spent
     if cost.requests:
         import msgspec
@@ -274,22 +280,22 @@ def _spent(result: BuildResult) -> Iterator[str]:
         from graphbus_core.cli.live import spent_so_far
 
         cached = f", {cost.cached} from the cache" if cost.cached else ""
-        told = spent_so_far({**msgspec.structs.asdict(cost), "tokens": cost.usage.total_tokens})
-        yield f"  Asked: {told} in {pluralize(cost.requests, 'request')}{cached}"
+        amounts = spent_so_far({**msgspec.structs.asdict(cost), "tokens": cost.usage.total_tokens})
+        yield f"  Asked: {amounts} in {pluralize(cost.requests, 'request')}{cached}"
 
 
-def _written(result: BuildResult) -> Iterator[str]:
-    """Say where the artifacts are, if there are any."""
+def _artifact_lines(result: BuildResult) -> Iterator[str]:
+    """Yield a line on where the artifacts were written; nothing if none were."""
     if _has_written(result):
-        yield f"{_TICK} Artifacts written to: {_shown_folder(Path(result.config.artifacts_dir))}"
+        yield f"{_TICK} Artifacts written to: {_relative_folder(Path(result.config.artifacts_dir))}"
 
 
 def _has_written(result: BuildResult) -> bool:
     return result.config.emit_artifacts and not result.was_dry_run
 
 
-def _left_over(findings: Sequence[Finding], paths: Sequence[str]) -> Iterator[str]:
-    """Count the findings and point to where they are explained."""
+def _finding_lines(findings: Sequence[Finding], paths: Sequence[str]) -> Iterator[str]:
+    """Yield a line with the number of findings and the command that shows them; nothing if there are none."""
     if findings:
         counts = Counter(finding.severity for finding in findings)
         listed = ", ".join(pluralize(counts[severity], noun) for severity, noun in _NOUNS.items() if counts[severity])
@@ -297,14 +303,14 @@ def _left_over(findings: Sequence[Finding], paths: Sequence[str]) -> Iterator[st
         yield f"  {style(f'{listed}:', role)} {' '.join(['graphbus check', *paths])}"
 
 
-def _document(result: BuildResult) -> dict[str, object]:
+def _as_document(result: BuildResult) -> dict[str, object]:
     """Return the result as `--json` prints it."""
     negotiations = result.negotiations
     return {
         "is_unchanged": result.is_unchanged,
         "locked": result.locked,
         "was_dry_run": result.was_dry_run,
-        "artifacts": _shown_folder(Path(result.config.artifacts_dir)) if _has_written(result) else None,
+        "artifacts": _relative_folder(Path(result.config.artifacts_dir)) if _has_written(result) else None,
         "agents": [agent.name for agent in result.artifacts.agents.agents],
         "topics": [topic.name for topic in result.artifacts.topics.topics],
         "activation_order": result.artifacts.graph.activation_order,
@@ -317,12 +323,12 @@ def _document(result: BuildResult) -> dict[str, object]:
     }
 
 
-def _elapsed(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     """Format a duration: `38 ms`, `1.2 s`."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
-def _shown_folder(folder: Path) -> str:
-    """Return a folder relative to the working directory if it is below it, otherwise as it is."""
+def _relative_folder(folder: Path) -> str:
+    """Return a folder with `/` at its end: relative if it is in the working directory, otherwise unchanged."""
     here = Path.cwd().resolve()
     return f"{folder.relative_to(here) if folder.is_relative_to(here) else folder}/"

@@ -17,6 +17,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts.edges import validate_contracts
 from graphbus_core.errors import BuildError, EditError, GraphBusError, Place, UsageError, raise_all
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding, Fix
 from graphbus_core.model.proposals import CodeChange
@@ -53,7 +54,7 @@ class CheckOptions(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--strict", is_flag=True, help="Also fail for notes, and for edges that are not proven.")
 @click.option("--exit-zero", is_flag=True, help="End with status 0 whatever was found.")
-def check(*, paths: tuple[str, ...], select: tuple[str, ...], ignore: tuple[str, ...], **wished: Any) -> int:
+def check(*, paths: tuple[str, ...], select: tuple[str, ...], ignore: tuple[str, ...], **given: Any) -> int:
     """Read the source code of the agents in PATH and report mistakes within and between them. Your code is not run.
 
     A folder is read as one graph. For a file, the package around it is read, and only findings in that file are
@@ -73,91 +74,99 @@ def check(*, paths: tuple[str, ...], select: tuple[str, ...], ignore: tuple[str,
       graphbus check agents/ --select GB0 --ignore GB002 --strict
       graphbus check agents/ --format sarif > graphbus.sarif
     """
-    form = console.chosen_format(wished)
-    return _check(paths, CheckOptions(form, _codes(select), _codes(ignore), **wished))
+    form = console.chosen_format(given)
+    return _run_check(paths, CheckOptions(form, _split_codes(select), _split_codes(ignore), **given))
 
 
-def _codes(given: Iterable[str]) -> tuple[str, ...]:
-    return tuple(code.strip() for item in given for code in item.split(",") if code.strip())
+def _split_codes(values: Iterable[str]) -> tuple[str, ...]:
+    """Return the codes in the values of an option, each of which may hold several, separated by commas."""
+    return tuple(code.strip() for item in values for code in item.split(",") if code.strip())
 
 
-def _check(paths: tuple[str, ...], wanted: CheckOptions) -> int:
-    rules.selected_codes(wanted.select, wanted.ignore)  # refuses unknown codes before anything is read
-    if wanted.diff and wanted.form in ("sarif", "github"):
-        raise UsageError("GBE110", message=f"A diff has no {wanted.form} form.", command="graphbus check")
-    config = settings.resolve_build(BuildConfig(paths=tuple(map(_to_read, paths))))
-    for told in end_interrupted(config, writes_sources=wanted.fix):
-        console.print_note(console.sanitize(told))
+def _run_check(paths: tuple[str, ...], options: CheckOptions) -> int:
+    """Check the paths, write safe fixes with `--fix`, print the report or the diff, and return the exit status."""
+    rules.selected_codes(options.select, options.ignore)  # raises for unknown codes before anything is read
+    if options.diff and options.form in ("sarif", "github"):
+        message = f"--diff cannot be printed as {options.form}."
+        raise UsageError("GBE110", message=message, command="graphbus check", purpose="list the formats")
+    config = settings.resolve_build(BuildConfig(paths=tuple(map(_widen_to_package, paths))))
+    for note in end_interrupted(config, writes_sources=options.fix):
+        console.print_note(console.sanitize(note))
     project = Project.read(config)
-    only = _only(paths, Path(config.root))
+    only = _files_to_report(paths, Path(config.root))
     if only is None and not project.definitions and not project.errors:
         refusal = stages.no_agent_error(project)  # in the wrong folder, CI would pass forever
-        if refusal.where is None:  # else the finding says it better
+        if refusal.where is None:  # an error with a place is reported as a finding
             raise refusal
     if only is not None:
-        read = {file.path for file in project.index.files} | {
-            each.span.path for each in rules.check(project, select=("GB320",))
-        }
+        # GB320 reports agents in files that are skipped because of their names: such a file has been checked too.
+        skipped = {each.span.path for each in rules.check(project, select=("GB320",))}
+        read = {file.path for file in project.index.files} | skipped
         for path in only.keys() - read:
-            console.print_note(f"{console.sanitize(path)}: not read, for it is a test or excluded.")
+            console.print_note(f"{console.sanitize(path)}: not checked, because it is a test or excluded.")
         only = {path: None for path in only if path in read}
         if not only:
             return 0
-    mended = apply_safe_fixes(project, wanted, only) if wanted.fix or wanted.diff else _Mended(project)
-    if wanted.diff:
-        return _show_diff(mended, wanted)
-    write_fixes(mended)
-    report = _report(mended, wanted, only)
-    _show(report, wanted)
-    return _FAILED if _fails(report, wanted) and not wanted.exit_zero else 0
+    result = apply_safe_fixes(project, options, only) if options.fix or options.diff else _FixResult(project)
+    if options.diff:
+        return _print_diff(result, options)
+    write_fixes(result)
+    report = _make_report(result, options, only)
+    _print_report(report, options)
+    return _FAILED if _fails(report, options) and not options.exit_zero else 0
 
 
-def _fails(report: formats.CheckReport, wanted: CheckOptions) -> bool:
+def _fails(report: formats.CheckReport, options: CheckOptions) -> bool:
+    """True for errors and warnings; with `--strict` also for notes and unknown edges."""
     if report.count("error") or report.count("warning"):
         return True
-    return wanted.strict and bool(report.count("info") or report.edges.count("unknown"))
+    return options.strict and bool(report.count("info") or report.edges.count("unknown"))
 
 
 def check_strictly(paths: tuple[str, ...]) -> int:
     """Return the exit status of `graphbus check --strict` for these paths; findings are printed to stderr if it fails."""
-    wanted = CheckOptions(strict=True)
+    options = CheckOptions(strict=True)
     project = Project.read(settings.resolve_build(BuildConfig(paths=paths)))
-    report = _report(_Mended(project), wanted, None)
-    if not _fails(report, wanted):
+    report = _make_report(_FixResult(project), options, None)
+    if not _fails(report, options):
         return 0
-    for line in (*formats.as_text(report), *_unproven(report, wanted)):
+    for line in (*formats.as_text(report), *_lines_on_unproven_edges(report, options)):
         console.print_note(line)
     return _FAILED
 
 
-# --- what is read ---------------------------------------------------------------------------
+# --- paths and findings ---------------------------------------------------------------------------
 
 
-def _to_read(path: str) -> str:
-    """Return what to read for a path: a folder itself; for a file its outermost package, so that its edges have both ends."""
-    given = Path(path)
-    if not given.is_file() or given.suffix != ".py":
+def _widen_to_package(path: str) -> str:
+    """Return the outermost package around a file, so that both ends of its edges are read; other paths are returned unchanged."""
+    file = Path(path)
+    if not file.is_file() or file.suffix != ".py":
         return path
-    folder = given.parent
+    folder = file.parent
     while (folder / "__init__.py").is_file() and (folder.parent / "__init__.py").is_file():
         folder = folder.parent
     return str(folder)
 
 
-def _only(paths: tuple[str, ...], root: Path) -> dict[str, None] | None:
-    """Return the files whose findings are reported, relative to the root; None means all."""
+def _files_to_report(paths: tuple[str, ...], root: Path) -> dict[str, None] | None:
+    """Return the files whose findings are reported, relative to the root; None means all, if any path is a folder."""
     if not paths or not all(Path(path).is_file() for path in paths):
         return None
     return dict.fromkeys(Path(path).resolve().relative_to(root.resolve()).as_posix() for path in paths)
 
 
-def _report(mended: _Mended, wanted: CheckOptions, only: Collection[str] | None) -> formats.CheckReport:
-    project = mended.project
+def _make_report(result: _FixResult, options: CheckOptions, only: Collection[str] | None) -> formats.CheckReport:
+    """Return the report on the files in `only`, or on all files if it is None.
+
+    Its findings are those of the selected rules; the verdicts of its edges depend on all rules.
+    """
+    project = result.project
     wiring = Wiring(project)
-    found = rules.check(project, select=wanted.select, ignore=wanted.ignore, wiring=wiring)
-    is_partial = bool(wanted.select or wanted.ignore)
+    found = rules.check(project, select=options.select, ignore=options.ignore, wiring=wiring)
+    is_partial = bool(options.select or options.ignore)  # the verdicts of edges depend on all rules
     every = rules.check(project, has_text=False, wiring=wiring) if is_partial else found
-    errors = _uncovered(project)
+    errors = _errors_without_finding(project)
     return formats.CheckReport(
         edges=validate_contracts(wiring, every).within(only),
         unread=tuple(each for each in wiring.computed_topics if only is None or each.path in only),
@@ -166,29 +175,30 @@ def _report(mended: _Mended, wanted: CheckOptions, only: Collection[str] | None)
         root=project.config.root,
         source=project.source,
         fix_of=lambda finding: rules.fix_for(finding, project),
-        fixed=mended.fixed,
+        fixed=result.fixed,
         files=len(project.index.files),
         agents=len(project.definitions),
         only=tuple(only or ()),
     )
 
 
-def _uncovered(project: Project) -> list[GraphBusError]:
+def _errors_without_finding(project: Project) -> list[GraphBusError]:
     """Return the errors that stop a build and are not already reported as findings."""
     return [error for error in project.errors if error.code not in rules.COVERED_ERRORS]
 
 
-# --- what is shown --------------------------------------------------------------------------
+# --- the report --------------------------------------------------------------------------
 
 
-def _show(report: formats.CheckReport, wanted: CheckOptions) -> None:
-    if wanted.form == "json":
+def _print_report(report: formats.CheckReport, options: CheckOptions) -> None:
+    """Print the report to stdout in the chosen form; as text, fixed findings come first and errors go to stderr."""
+    if options.form == "json":
         console.emit_json(formats.as_json(report))
-    elif wanted.form == "sarif":
+    elif options.form == "sarif":
         about = {code: rule.summary for code, rule in rules.REGISTER.items()}
         remarks = [*formats.remarks_of(report)]
         console.emit_json(formats.as_sarif("GraphBus", report.root, remarks, report.errors, about))
-    elif wanted.form == "github":
+    elif options.form == "github":
         remarks = [*map(formats.remark_of, report.errors), *formats.remarks_of(report)]
         console.print_lines(formats.as_github(report.root, remarks))
     else:
@@ -198,24 +208,24 @@ def _show(report: formats.CheckReport, wanted: CheckOptions) -> None:
         for error in report.errors:
             console.print_error(error)
         console.print_lines(formats.as_text(report))
-        console.print_lines(_unproven(report, wanted))
+        console.print_lines(_lines_on_unproven_edges(report, options))
 
 
-def _unproven(report: formats.CheckReport, wanted: CheckOptions) -> Iterator[str]:
-    """Say that `--strict` fails for edges that are not proven, if there are any."""
+def _lines_on_unproven_edges(report: formats.CheckReport, options: CheckOptions) -> Iterator[str]:
+    """Yield a line that explains why `--strict` fails, if it is set and there are edges that are not proven."""
     unknown = report.edges.count("unknown")
-    if wanted.strict and unknown:
+    if options.strict and unknown:
         edges = console.pluralize(unknown, "edge is", "edges are")
         yield f"--strict: {edges} not proven; `graphbus contract --unknown` gives the reasons."
 
 
-def _show_diff(mended: _Mended, wanted: CheckOptions) -> int:
-    """Print what `--fix` would change as a diff; like `ruff --diff`, return a failing status if that is anything."""
+def _print_diff(result: _FixResult, options: CheckOptions) -> int:
+    """Print what `--fix` would change as a diff; like `ruff --diff`, return a failing status if there is a change or an error."""
     from graphbus_core.editing.edits import unified_diff
 
-    errors = _uncovered(mended.project)
-    diffs = {path: unified_diff(path, before, after) for path, (before, after) in mended.files.items()}
-    if wanted.form == "json":
+    errors = _errors_without_finding(result.project)
+    diffs = {path: unified_diff(path, before, after) for path, (before, after) in result.files.items()}
+    if options.form == "json":
         console.emit_json({"diffs": diffs, "errors": [console.error_as_json(error) for error in errors]})
     else:
         for diff in diffs.values():
@@ -223,23 +233,23 @@ def _show_diff(mended: _Mended, wanted: CheckOptions) -> int:
         for error in errors:
             console.print_error(error)
         console.print_note(
-            f"{len(mended.fixed)} to mend in {console.pluralize(len(diffs), 'file')}; nothing was written."
+            f"{len(result.fixed)} to fix in {console.pluralize(len(diffs), 'file')}; nothing was written."
         )
-    return _FAILED if (diffs or errors) and not wanted.exit_zero else 0
+    return _FAILED if (diffs or errors) and not options.exit_zero else 0
 
 
-# --- safe changes only, pass after pass until nothing is left to mend --------------------------
+# --- safe fixes, pass after pass until none is left --------------------------
 
 _MOST_PASSES = 50
 
 
-class _Mended(NamedTuple):
+class _FixResult(NamedTuple):
     """The result of `--fix`.
 
     Attributes:
         project: The project with all changes.
-        fixed: Each finding that was mended, with its change.
-        files: Path -> bytes before and after.
+        fixed: Each finding that was fixed, with its fix.
+        files: Path of each changed file -> its bytes before and after.
     """
 
     project: Project
@@ -247,30 +257,36 @@ class _Mended(NamedTuple):
     files: Mapping[str, tuple[bytes, bytes]] = MappingProxyType({})
 
 
-def apply_safe_fixes(project: Project, wanted: CheckOptions, only: Collection[str] | None = None) -> _Mended:
+def apply_safe_fixes(project: Project, options: CheckOptions, only: Collection[str] | None = None) -> _FixResult:
     """Apply every safe fix to the project in memory; nothing is written.
 
     Args:
-        project: What was read.
-        wanted: Which rules count.
-        only: The paths whose findings are mended; None: all.
+        project: The project as it was read.
+        options: Its `select` and `ignore` choose the rules.
+        only: The paths whose findings are fixed; None means all.
     """
     state, fixed = project, list[tuple[Finding, Fix]]()
     for _ in range(_MOST_PASSES):
-        found = rules.check(state, select=wanted.select, ignore=wanted.ignore)
+        found = rules.check(state, select=options.select, ignore=options.ignore)
         safe = [each for each in found if each.is_fix_safe and (only is None or each.span.path in only)]
-        taken, changed_files = _one_pass(state, safe)
+        taken, changed_files = _apply_fixes_once(state, safe)
         if not changed_files:
             break
         fixed += taken
         state = state.with_files(changed_files)
     changed = sorted({change.file_path for _, fix in fixed for change in fix.changes})
     texts = {path: (project.source(path).data, state.source(path).data) for path in changed}
-    return _Mended(state, tuple(fixed), texts)
+    return _FixResult(state, tuple(fixed), texts)
 
 
-def _one_pass(state: Project, findings: Iterable[Finding]) -> tuple[list[tuple[Finding, Fix]], dict[str, bytes]]:
-    """Apply fixes that were computed for the same text; each symbol is changed by at most one of them."""
+def _apply_fixes_once(
+    state: Project, findings: Iterable[Finding]
+) -> tuple[list[tuple[Finding, Fix]], dict[str, bytes]]:
+    """Apply the fixes of findings in one state of the project; each symbol is changed by at most one of them.
+
+    Returns:
+        The findings with the fixes that were applied, and path -> new bytes of the changed files.
+    """
     from graphbus_core.editing.edits import apply_change
 
     files: dict[str, bytes] = {}
@@ -278,7 +294,7 @@ def _one_pass(state: Project, findings: Iterable[Finding]) -> tuple[list[tuple[F
     touched: set[tuple[str, str]] = set()
     for finding in findings:
         fix = rules.fix_for(finding, state)
-        if fix is None or any(_is_touched(change, touched) for change in fix.changes):
+        if fix is None or any(_overlaps_earlier_change(change, touched) for change in fix.changes):
             continue
         for change in fix.changes:
             place = change.file_path, change.target or change.new_code
@@ -290,33 +306,36 @@ def _one_pass(state: Project, findings: Iterable[Finding]) -> tuple[list[tuple[F
     return taken, files
 
 
-def _is_touched(change: CodeChange, touched: Collection[tuple[str, str]]) -> bool:
+def _overlaps_earlier_change(change: CodeChange, touched: Collection[tuple[str, str]]) -> bool:
+    """True if an earlier change concerns the same symbol, one inside it or one around it; `touched` holds (path, symbol)."""
     target = f"{change.target}."
     names = [f"{name}." for path, name in touched if change.target and path == change.file_path]
     return any(name.startswith(target) or target.startswith(name) for name in names)
 
 
-def write_fixes(mended: _Mended) -> None:
+def write_fixes(result: _FixResult) -> None:
     """Write the changed files, each one whole or not at all.
 
     Raises:
         EditError: A file cannot be written, or has changed since it was read; the others are written.
     """
-    root = Path(mended.project.config.root).resolve()
+    root = Path(result.project.config.root).resolve()
     failures: list[EditError] = []
-    for path, (before, after) in mended.files.items():
+    for path, (before, after) in result.files.items():
         place = (root / path).resolve()  # a link inside of the project leads to the file itself
         try:
             if not place.is_relative_to(root):
                 failures.append(EditError("GBE322", where=Place(path)))
-            elif not _replaced(place, before, after):
+            elif not _replace_file(place, before, after):
                 failures.append(EditError("GBE330", where=Place(path)))
         except OSError as error:
-            failures.append(EditError("GBE321", where=Place(path), reason=error.strerror or str(error)))
+            advice = advise_on(error, place)
+            failures.append(EditError("GBE321", where=Place(path), reason=reason_of(error), advice=advice))
     raise_all(failures)
 
 
-def _replaced(place: Path, before: bytes, after: bytes) -> bool:
+def _replace_file(place: Path, before: bytes, after: bytes) -> bool:
+    """Write the new bytes if the file still holds the old ones; return whether they were written."""
     from graphbus_core.store.folders import Folder
 
     with Folder.at(place.parent) as folder:

@@ -10,6 +10,7 @@ import io
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import IO, Any, Literal
@@ -32,10 +33,24 @@ _STYLES: dict[Role, dict[str, Any]] = {
 }
 _WIDTH_WITHOUT_TERMINAL = 1000
 _GAP = 2
-_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_TEXT_DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
-_documents: list[None] = []
-_statuses: list[str] = []
+_emitted_documents: list[None] = []  # one item for each document that `emit_json` has written
+_shown_status: list[str] = []  # the status on the last line of the terminal, if there is one
+
+QUIET_S = 15.0
+"""The seconds without output after which a status is written as a line, where there is no status line; then twice as many."""
+_LONGEST_QUIET_S = 120.0
+
+
+class _Quiet:
+    """When the next status is written as a line, in seconds of `time.monotonic`, and the seconds waited for that."""
+
+    wait_s = QUIET_S
+    note_at_s = time.monotonic() + QUIET_S
+
+
+_quiet = _Quiet()
 
 
 def prepare_streams() -> None:
@@ -44,12 +59,13 @@ def prepare_streams() -> None:
     Raises:
         UsageError: GBE119, stdout is closed, so that no result could be shown.
     """
-    _documents.clear()
-    _statuses.clear()
+    _emitted_documents.clear()
+    _shown_status.clear()
+    _quiet.wait_s, _quiet.note_at_s = QUIET_S, time.monotonic() + QUIET_S
     if sys.stderr is None:  # closed: notes are discarded
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it is open to the end, as every stderr
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open until the process ends, as stderr does
     if sys.stdout is None:
-        raise UsageError("GBE119", reason="it is closed")
+        raise UsageError("GBE119", reason="it is closed", advice="Run the command with stdout open. Nothing was done.")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -65,7 +81,7 @@ def is_coloured(stream: IO[str]) -> bool:
 
 
 def style(text: str, role: Role) -> str:
-    """Style a piece of text by its role; whether the colour is shown is decided where it is written."""
+    """Return the text with the colour of a role; a stream without colour removes it when the text is written."""
     return click.style(text, **_STYLES[role])
 
 
@@ -73,16 +89,17 @@ def sanitize(text: str) -> str:
     """Make untrusted text safe to print: control, escape and text-direction characters become visible symbols."""
     if text.isprintable():
         return text
-    return "".join(map(_visible, text))
+    return "".join(map(_escape_character, text))
 
 
-def _visible(character: str) -> str:
+def _escape_character(character: str) -> str:
+    """Return a visible symbol for a control or text-direction character; other characters, `\\n` and `\\t` unchanged."""
     code = ord(character)
     if character in "\n\t":
         return character
     if code < 0x20:
         return chr(0x2400 + code)
-    if 0x7F <= code < 0xA0 or character in _BIDI:
+    if 0x7F <= code < 0xA0 or character in _TEXT_DIRECTION:
         return f"<U+{code:04X}>"
     return character
 
@@ -97,16 +114,25 @@ def pluralize(number: int, noun: str, several: str = "") -> str:
     return f"{number} {noun if number == 1 else several or f'{noun}s'}"
 
 
+def format_duration(seconds: float) -> str:
+    """Return a duration in whole seconds: `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 class Verbatim(str):
-    """A line that is written as it is, however wide the terminal is: code, a diff, JSON, a command to copy."""
+    """A line that is never wrapped: code, a diff, JSON, a command to copy."""
 
     __slots__ = ()
 
 
 def print_line(text: str = "", *, end: str = "\n") -> None:
-    """Write a result to stdout. A terminal gets it wrapped between words, unless it is `Verbatim` or has no line end."""
-    show_status("")
-    click.echo(_fitted(text, end, sys.stdout) + end, nl=False, color=is_coloured(sys.stdout))
+    """Write a result to stdout. For a terminal it is wrapped between words, unless it is `Verbatim` or `end` is empty."""
+    _begin_output()
+    click.echo(_wrap_for_terminal(text, end, sys.stdout) + end, nl=False, color=is_coloured(sys.stdout))
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -116,69 +142,96 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_result(document: object, lines: Iterable[str], *, as_json: bool) -> None:
-    """Write the result of a command: as its one JSON document, or as lines of text."""
+    """Write the result of a command: the document as JSON, or the lines as text."""
     if as_json:
         emit_json(document)
     else:
         print_lines(lines)
 
 
-def chosen_format(wished: dict[str, Any]) -> str:
+def chosen_format(options: dict[str, Any]) -> str:
     """Remove `form` and `as_json` from the options and return the format to use; `--json` is short for `--format json`.
 
     Raises:
-        UsageError: GBE110, they contradict each other.
+        UsageError: GBE110 if `--json` is combined with another format.
     """
-    form, as_json = wished.pop("form"), wished.pop("as_json")
+    form, as_json = options.pop("form"), options.pop("as_json")
     if as_json and form not in (None, "json"):
         command = click.get_current_context().command_path
-        raise UsageError("GBE110", message=f"--json and --format {form} contradict each other.", command=command)
+        message = f"--json and --format {form} contradict each other: pass only one of them."
+        raise UsageError("GBE110", message=message, command=command, purpose="list the formats")
     return "json" if as_json else form or "text"
 
 
 def print_note(text: str = "", *, end: str = "\n") -> None:
     """Write progress, hints and everything else that is not the result to stderr. If stderr cannot be written, discard it."""
-    show_status("")
+    _begin_output()
     try:
-        click.echo(_fitted(text, end, sys.stderr) + end, nl=False, err=True, color=is_coloured(sys.stderr))
+        click.echo(_wrap_for_terminal(text, end, sys.stderr) + end, nl=False, err=True, color=is_coloured(sys.stderr))
     except OSError:
-        _abandon(sys.stderr)
+        _redirect_to_null(sys.stderr)
 
 
 def show_status(text: str) -> None:
-    """Show the current activity on the last line of a terminal, until the next output or an empty status replaces it."""
-    if _statuses == [text] or not sys.stderr.isatty() or not is_coloured(sys.stderr):
+    """Show the current activity on the last line of a terminal, until the next output or an empty status replaces it.
+
+    Where there is no such line, as in a pipe, the status is written as a line on stderr after some time without output.
+    """
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        if text and time.monotonic() >= _quiet.note_at_s:
+            wait_s = min(2 * _quiet.wait_s, _LONGEST_QUIET_S)
+            print_note(sanitize(text))
+            _quiet.wait_s, _quiet.note_at_s = wait_s, time.monotonic() + wait_s
         return
-    if _statuses:
-        click.echo("\r\x1b[2K", nl=False, err=True, color=True)
-        _statuses.clear()
+    if _shown_status == [text]:
+        return
+    has_colour, room = is_coloured(sys.stderr), _terminal_columns() - 1
+    if _shown_status:
+        erase = "\r\x1b[2K" if has_colour else f"\r{' ' * room}\r"
+        click.echo(erase, nl=False, err=True, color=True)
+        _shown_status.clear()
     if text:
-        _statuses.append(text)
-        width = _columns() - 1
-        click.echo(style(sanitize(text)[:width], "dim"), nl=False, err=True, color=True)
+        _shown_status.append(text)
+        click.echo(style(_fit_status(sanitize(text), room), "dim"), nl=False, err=True, color=has_colour)
+
+
+def _fit_status(text: str, room: int) -> str:
+    """Return as many of the parts of a status, which ` · ` separates, as fit; the first one is cut if it does not fit."""
+    while len(text) > room and " · " in text:
+        text = text.rpartition(" · ")[0]
+    return text if len(text) <= room else f"{text[: room - 1]}…"
+
+
+def _begin_output() -> None:
+    """Remove the status line, and begin anew to wait for the time at which a status is written as a line."""
+    show_status("")
+    _quiet.wait_s, _quiet.note_at_s = QUIET_S, time.monotonic() + QUIET_S
 
 
 def emit_json(document: object) -> None:
-    """Write the one JSON document of a command to stdout; structs, mappings and sequences are taken as they are."""
+    """Write the one JSON document of a command to stdout. It may contain structs, mappings and sequences."""
     show_status("")
-    _documents.append(None)
-    click.echo(_as_json(document))
+    _emitted_documents.append(None)
+    click.echo(_encode_json(document))
 
 
-def _as_json(document: object) -> str:
+def _encode_json(document: object) -> str:
+    """Return the document as indented JSON."""
     import msgspec
 
     try:
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which events may hold: JSON can escape it
+    except (
+        UnicodeEncodeError
+    ):  # events may hold half of a surrogate pair, which UTF-8 cannot encode; JSON can escape it
         import json
 
         return json.dumps(msgspec.to_builtins(document), indent=2)
 
 
 def has_emitted_json() -> bool:
-    """True when the command has written its document."""
-    return bool(_documents)
+    """True if the command has written its JSON document."""
+    return bool(_emitted_documents)
 
 
 def print_error(refusal: GraphBusError) -> None:
@@ -188,7 +241,7 @@ def print_error(refusal: GraphBusError) -> None:
 
 
 def error_lines(refusal: GraphBusError) -> Iterator[str]:
-    """Return an error as lines of text: `place: error: sentence [code]`, then the hint."""
+    """Yield an error as lines of text: `place: error: sentence [code]`, then the hint."""
     place = f"{sanitize(str(refusal.where))}: " if refusal.where else ""
     code = style(f"[{refusal.code}]", "dim")
     yield f"{style(place, 'strong')}{style('error:', 'bad')} {sanitize(refusal.sentence)} {code}"
@@ -208,7 +261,7 @@ def print_bug_report() -> None:
     import traceback
 
     print_note(traceback.format_exc(), end="")
-    print_note(f"{style('error:', 'bad')} This is a bug of GraphBus, not of your project.")
+    print_note(f"{style('error:', 'bad')} This is a bug in GraphBus, not in your project.")
     print_note(f"  {style('hint:', 'name')} Please report it with the text above and the command that you typed.")
 
 
@@ -242,54 +295,57 @@ def print_table(
 ) -> None:
     """Write aligned columns; cells may be styled. On a narrow terminal cells are wrapped between words.
 
+    If even the longest words do not fit, the last columns are written below each row.
+
     Args:
         headers: The names of the columns.
         rows: The cells.
-        right: Columns that hold numbers.
+        right: Columns that are aligned to the right.
         optional: Columns that are left out, in this order, where the terminal is too narrow for all.
         write: `print_line`, or `print_note` for stderr.
     """
-    room = _width(write)
+    room = _output_width(write)
     columns = [[style(name, "strong") if name else "", *cells] for name, *cells in zip(headers, *rows, strict=True)]
     for name in optional:
         if _table_width(columns, _cell_width) > room:
             columns = [column for column in columns if click.unstyle(column[0]) != name]
-    below: list[list[str]] = []  # columns whose words have no room: each cell on lines of its own, below its row
+    below: list[list[str]] = []  # columns that do not fit: each cell is written on lines of its own, below its row
     while len(columns) > 1 and _table_width(columns, _longest_word) > room:
         below.insert(0, columns.pop())
     widths = _column_widths(columns, room)
     are_right = [click.unstyle(column[0]) in right for column in columns]
     for number, row in enumerate(zip(*columns, strict=True)):
         for parts in zip_longest(*map(_wrap, row, widths), fillvalue=""):
-            write(Verbatim((" " * _GAP).join(map(_padded, parts, widths, are_right)).rstrip()))
+            write(Verbatim((" " * _GAP).join(map(_pad_cell, parts, widths, are_right)).rstrip()))
         for column in below if number else ():
             for line in _wrap(f"    {column[number]}", room, 4):
                 write(Verbatim(line.rstrip()))
 
 
 def _table_width(columns: Sequence[Sequence[str]], measure: Callable[[str], int]) -> int:
+    """Return the width of the table if each column is as wide as its largest cell by this measure."""
     return sum(max(map(measure, cells)) + _GAP for cells in columns) - _GAP
 
 
 def _column_widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Return the width of each column: what its cells need, less where the widest columns must be wrapped to fit."""
-    wanted = [max(map(_cell_width, cells)) for cells in columns]
+    """Return the width of each column. While the table is too wide, the widest columns shrink, down to their longest word."""
+    natural = [max(map(_cell_width, cells)) for cells in columns]
     least = [max(map(_longest_word, cells)) for cells in columns]
     room -= _GAP * (len(columns) - 1)
-    widths = wanted.copy()
+    widths = natural.copy()
     while sum(widths) > room and widths != least:
         widest = max((index for index in range(len(widths)) if widths[index] > least[index]), key=widths.__getitem__)
         widths[widest] -= 1
-    for index, cells in enumerate(columns):  # what wrapping leaves free goes to the other columns
+    for index, cells in enumerate(columns):  # wrapped lines may be shorter than the column: others get the rest
         widths[index] = max(_cell_width(part) for cell in cells for part in _wrap(cell, widths[index]))
     for index in range(len(widths)):
-        widths[index] += max(0, min(room - sum(widths), wanted[index] - widths[index]))
+        widths[index] += max(0, min(room - sum(widths), natural[index] - widths[index]))
     return widths
 
 
-def _padded(cell: str, width: int, is_right: bool) -> str:
-    blanks = " " * (width - _cell_width(cell))
-    return blanks + cell if is_right else cell + blanks
+def _pad_cell(cell: str, width: int, is_right: bool) -> str:
+    padding = " " * (width - _cell_width(cell))
+    return padding + cell if is_right else cell + padding
 
 
 def print_tree(label: str, branches: Mapping[str, Any]) -> None:
@@ -306,18 +362,19 @@ def print_tree(label: str, branches: Mapping[str, Any]) -> None:
     grow(root, branches)
     coloured = is_coloured(sys.stdout)
     colours: Literal["standard"] | None = "standard" if coloured else None
-    console = Console(color_system=colours, force_terminal=coloured, width=_width(print_line), highlight=False)
+    console = Console(color_system=colours, force_terminal=coloured, width=_output_width(print_line), highlight=False)
     with console.capture() as capture:
         console.print(root)
     print_line(Verbatim("\n".join(line.rstrip() for line in capture.get().splitlines())))
 
 
-def _width(write: Callable[[str], None]) -> int:
+def _output_width(write: Callable[[str], None]) -> int:
+    """Return the width of the terminal that the function writes to, or 1000 if its stream is not a terminal."""
     stream = sys.stderr if write is print_note else sys.stdout
-    return _columns() if stream.isatty() else _WIDTH_WITHOUT_TERMINAL
+    return _terminal_columns() if stream.isatty() else _WIDTH_WITHOUT_TERMINAL
 
 
-def _columns() -> int:
+def _terminal_columns() -> int:
     """Return the width of the terminal. `shutil` is imported late, because it loads three compression modules."""
     from shutil import get_terminal_size
 
@@ -331,59 +388,60 @@ def flush() -> None:
 
 
 def output_failure(error: Exception) -> UsageError | None:
-    """Return a UsageError if the error comes from writing to stdout, otherwise None; the rest of the output is then discarded."""
+    """Return a UsageError, and discard what is buffered for stdout, if the error comes from writing output; otherwise None."""
     from traceback import walk_tb
 
     codes = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
     if not isinstance(error, OSError) or codes.isdisjoint({click.echo.__code__, flush.__code__}):
         return None
     abandon_stdout()
-    return UsageError("GBE119", reason=(error.strerror or str(error)).lower())
+    advice = "Redirect the output to another file. Files of the project may have been changed already."
+    return UsageError("GBE119", reason=(error.strerror or str(error)).lower(), advice=advice)
 
 
 def abandon_stdout() -> None:
-    """Discard what is still buffered for stdout, because its reader has gone."""
-    _abandon(sys.stdout)
+    """Discard what is buffered for stdout and all further output, because nobody reads it any more."""
+    _redirect_to_null(sys.stdout)
 
 
-def _abandon(stream: IO[str]) -> None:
-    void = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(void, stream.fileno())
-    os.close(void)
+def _redirect_to_null(stream: IO[str]) -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 # --- long lines, wrapped to the width of the terminal ------------------------------------------
 
-_LEAST = 20
-"""In fewer columns than this, text is not wrapped."""
+_LEAST_ROOM = 20
+"""If a line has fewer columns than this, text is not wrapped."""
 _MARK = re.compile(r"(\[[A-Z]+\]|[✓✗?·~=|-]|::) ")
 _TOKENS = re.compile(r" +|[^ ]+")
 
 
 def terminal_width() -> int:
     """Return the width of the terminal behind stdout; 0 if it is not a terminal and lines are not wrapped."""
-    return _columns() if sys.stdout.isatty() else 0
+    return _terminal_columns() if sys.stdout.isatty() else 0
 
 
 def wrap_lines(prefix: str, text: str, indent: int, outer: int = 0) -> Iterator[str]:
-    """Yield a prefix, which may be styled, and a text after it, wrapped to the terminal; all lines but the first are indented.
+    """Yield a prefix, which may be styled, and the text after it, wrapped to the terminal; further lines are indented.
 
     Args:
-        outer: The caller writes this many columns before each of the lines.
+        outer: How many columns the caller writes before each line.
     """
     room = terminal_width() - indent - outer
-    wrapped = [part for line in text.split("\n") for part in (_wrap(line, room) if room >= _LEAST else [line])]
+    wrapped = [part for line in text.split("\n") for part in (_wrap(line, room) if room >= _LEAST_ROOM else [line])]
     yield f"{prefix}{wrapped[0]}"
     yield from (f"{' ' * indent}{line}".rstrip() for line in wrapped[1:])
 
 
 def labelled_lines(label: str, value: str, width: int) -> Iterator[str]:
-    """Yield a label and its value, wrapped below its beginning. Labels with the same `width` align their values."""
+    """Yield a label and its value; further lines of the value are indented to its start. The label is padded to `width`."""
     return wrap_lines(f"  {style(f'{label}:'.ljust(width), 'dim')} ", value, width + 3)
 
 
 def command_lines(command: str, indent: int = 0) -> Iterator[str]:
-    """Yield a shell command; for a narrow terminal it continues on further lines with a backslash, so that it can be copied."""
+    """Yield a shell command; on a narrow terminal it is split by backslashes at line ends, so that it can still be copied."""
     words = re.findall(r"(?:'[^']*'|[^ '])+", command)
     room, lines = terminal_width() - indent - 2, [""]
     for word in words:
@@ -393,14 +451,17 @@ def command_lines(command: str, indent: int = 0) -> Iterator[str]:
     yield Verbatim(" \\\n".join(f"{' ' * indent}{line}" for line in lines))
 
 
-def _fitted(text: str, end: str, stream: IO[str]) -> str:
-    """Wrap each line for a terminal; further parts are indented below the text after a mark such as `✓` or `[AGENT]`."""
+def _wrap_for_terminal(text: str, end: str, stream: IO[str]) -> str:
+    """Wrap each line if the stream is a terminal; further parts are indented below the text after a mark such as `✓`."""
     if isinstance(text, Verbatim) or not end or not stream.isatty():
         return text
-    return "\n".join(part for line in text.split("\n") for part in _wrap(line, _columns(), _hanging(line)))
+    return "\n".join(
+        part for line in text.split("\n") for part in _wrap(line, _terminal_columns(), _hanging_indent(line))
+    )
 
 
-def _hanging(line: str) -> int:
+def _hanging_indent(line: str) -> int:
+    """Return the column of the text after the indentation and a mark such as `✓` or `[AGENT]`, by which to indent its rest."""
     shown = click.unstyle(line)
     text = shown.lstrip(" ")
     mark = _MARK.match(text)
@@ -426,6 +487,7 @@ def _wrap(line: str, room: int, indent: int = 0) -> list[str]:
 
 
 def _cell_width(text: str) -> int:
+    """Return how many columns of a terminal the text takes; wide characters take two, combining ones none."""
     shown = click.unstyle(text)
     if shown.isascii():
         return len(shown)

@@ -1,11 +1,11 @@
 """`graphbus contract`: check what agents promise each other, find what a change breaks, and export the promises.
 
 contract validate    every method and edge; with --against, what has changed since a revision
-contract diff        two states of the graph, compared
+contract diff        compare two states of the graph
 contract export      the promises as JSON Schema, OpenAPI or AsyncAPI
 
 A state of the graph is a folder with sources, a folder with artifacts, or a git revision:
-agents/   .graphbus/   an existing path comes first     main   HEAD~3   v1.2   otherwise a revision     rev:agents   always one
+an existing path such as `agents/` is a folder, any other name such as `main` a revision; `rev:agents` is always a revision.
 """
 
 from __future__ import annotations
@@ -35,24 +35,25 @@ from graphbus_core.errors import (
     DeployError,
     GraphBusError,
     Place,
+    SeveralErrors,
     UsageError,
     did_you_mean,
     raise_all,
 )
-from graphbus_core.model.config import BuildConfig, ResolvedBuild, RuntimeConfig
+from graphbus_core.model.config import BuildConfig, ResolvedBuild, RuntimeConfig, Settings
 from graphbus_core.store.migration import load_any
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _FAILED = BuildError.exit_status
-_FORMS = {
+_RENDERERS = {
     "text": contract_report.as_text,
     "markdown": contract_report.as_markdown,
     "github": contract_report.for_github,
 }
 _REVISION = "rev:"
 _PYPROJECT = "pyproject.toml"
-_WHY_NO_REVISION = {
+_REASONS = {  # code of the error -> why a name is no revision
     "GBE344": "there is no git repository here",
     "GBE432": "the repository has no such commit",
 }
@@ -62,16 +63,16 @@ class _ValidatesByDefault(click.Group):
     """Runs `validate` without its name: `contract agents/`. A folder named like a subcommand is written `./diff`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert `validate` unless the first word is a subcommand."""
+        """Insert `validate` unless the first word is a subcommand; raise GBE110 if it looks like a misspelled one."""
         word = args[0] if args else ""
         is_named = word in (*self.commands, *ctx.help_option_names)
         if not (is_named or os.path.exists(word)) and (near := did_you_mean(word, self.commands)):
             message = f"There is no folder and no command {word!r}.{near}"
-            raise UsageError("GBE110", message=message, command=ctx.command_path)
+            raise UsageError("GBE110", message=message, command=ctx.command_path, purpose="list the commands")
         return super().parse_args(ctx, args if is_named else ["validate", *args])
 
 
-_OPTIONS = (
+_COMPARISON_OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
     click.option(
         "--format",
@@ -88,15 +89,18 @@ _OPTIONS = (
 )
 
 
-def _options(command: _Function) -> _Function:
-    """Add what `contract validate --against` and `contract diff` have in common."""
-    for option in _OPTIONS:
+def _add_comparison_options(command: _Function) -> _Function:
+    """Add the options that `contract validate --against` and `contract diff` have in common."""
+    for option in _COMPARISON_OPTIONS:
         command = option(command)
     return command
 
 
-def _refusal(message: str, command: str) -> UsageError:
-    return UsageError("GBE110", message=message, command=f"graphbus contract {command}")
+def _usage_error(message: str, command: str) -> UsageError:
+    """Return GBE110 for a subcommand of `graphbus contract`."""
+    return UsageError(
+        "GBE110", message=message, command=f"graphbus contract {command}", purpose="see its arguments and options"
+    )
 
 
 @click.group("contract", cls=_ValidatesByDefault, short_help="List edges between agents, compare and export them.")
@@ -104,7 +108,7 @@ def contract() -> None:
     """List, compare and export what agents promise each other. `contract agents/` is short for `contract validate agents/`.
 
     `graphbus check` reports mistakes; this command lists every promise, also those that hold. `contract diff` compares only
-    promises and says whom a change breaks; `graphbus diff` lists every value that differs between two builds.
+    promises and names the agents that a change breaks; `graphbus diff` lists every value that differs between two builds.
 
     \b
     Examples:
@@ -117,10 +121,10 @@ def contract() -> None:
 
 @contract.command("validate", short_help="List every contract and edge with its verdict.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
-@click.option("--against", metavar="REV", help="List what changed since HEAD left REV, and whom it breaks.")
+@click.option("--against", metavar="REV", help="List what changed since HEAD left REV, and the agents it breaks.")
 @click.option("--unknown", "only_unknown", is_flag=True, help="List only the unknown edges, with the reasons.")
-@_options
-def validate(*, against: str | None, only_unknown: bool, paths: tuple[str, ...], **wished: Any) -> int:
+@_add_comparison_options
+def validate(*, against: str | None, only_unknown: bool, paths: tuple[str, ...], **options: Any) -> int:
     """List every `@schema_method` and every edge between agents with its verdict: proven (both ends are known and fit),
     unknown (with the reason) or broken. Your code is not run. The rules are those of `graphbus check`.
 
@@ -137,34 +141,42 @@ def validate(*, against: str | None, only_unknown: bool, paths: tuple[str, ...],
       graphbus contract validate agents/ --against main --format github
       graphbus contract --unknown
     """
-    form = console.chosen_format(wished)
+    form = console.chosen_format(options)
     if against is not None and not against.strip():
-        raise _refusal("--against is empty: there is nothing to compare with.", "validate")
-    if not against and any(wished.values()):
-        raise _refusal("There is nothing to compare with: give --against.", "validate")
-    paths = _roots_of(paths[0]) if len(paths) == 1 and _is_artifacts(paths[0]) else paths
-    project = _read(paths)
+        raise _usage_error("--against is empty: name a branch, tag or commit to compare with.", "validate")
+    if not against and any(options.values()):
+        raise _usage_error("These options need a revision to compare with: pass --against REV.", "validate")
+    paths = _built_sources(paths[0]) if len(paths) == 1 and _is_artifacts(paths[0]) else paths
+    project = _read_project(paths)
     validation = validate_contracts(Wiring(project), rules.check(project))
     old = _read_revision(against, paths, is_merge_base=True) if against else None
-    new = _state("the working tree", project, project.config.root)
-    comparison = _compared(old, new, **wished) if old else None
-    return _show(comparison, form, validation, new.root, _unreadable(project), only_unknown=only_unknown)
+    new = _state_of_project("the working tree", project, project.config.root)
+    comparison = _compare_states(old, new, **options) if old else None
+    return _print_report(
+        comparison, form, validation, new.root, _errors_without_finding(project), only_unknown=only_unknown
+    )
 
 
 @contract.command("diff", short_help="Compare two states of the contracts.")
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="[NEW]", default="")
-@click.option("--path", "paths", multiple=True, metavar="PATH", help="Where the agents are, in a revision and here.")
-@_options
-def diff(*, old: str, new: str, paths: tuple[str, ...], **wished: Any) -> int:
+@click.option(
+    "--path",
+    "paths",
+    multiple=True,
+    metavar="PATH",
+    help="Where the agents are, in a revision and in the working tree.",
+)
+@_add_comparison_options
+def diff(*, old: str, new: str, paths: tuple[str, ...], **options: Any) -> int:
     """Compare the contracts of two states of the graph: OLD, and NEW (the working tree by default).
 
     Each is a folder with sources, a folder with artifacts, or a git revision. An existing folder takes precedence;
     `rev:NAME` always means a revision. Revisions are read from git without a checkout, and your code is not run. Without
     --path, agents are searched in the whole project.
 
-    A change is breaking if an agent that relies on the contract can fail, or a caller from outside, for methods and
-    external_topics. The next version number follows from that.
+    A change is breaking if an agent that relies on the contract can fail. For methods and external_topics, callers from outside
+    count as well. The next version number follows from the changes.
 
     Exit status: 0 no change breaks anything; 3 one does, or --check-version fails; 2 wrong usage.
 
@@ -175,10 +187,10 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], **wished: Any) -> int:
       graphbus contract diff old/.graphbus .graphbus --json
       graphbus contract diff main --format markdown > comment.md
     """
-    form = console.chosen_format(wished)
+    form = console.chosen_format(options)
     if not old.strip():
-        raise _refusal("OLD is empty: there is nothing to compare with.", "diff")
-    return _show(_compared(_read_state(old, paths), _read_state(new, paths), **wished), form)
+        raise _usage_error("OLD is empty: name a folder or a revision to compare with.", "diff")
+    return _print_report(_compare_states(_read_state(old, paths), _read_state(new, paths), **options), form)
 
 
 class _GraphState(NamedTuple):
@@ -186,7 +198,7 @@ class _GraphState(NamedTuple):
 
     Attributes:
         label: Its name in messages.
-        surface: Its promises.
+        surface: The contracts of its agents.
         version: The version of its project, empty if none is known.
         root: The project root on disk; empty for a revision.
     """
@@ -197,7 +209,7 @@ class _GraphState(NamedTuple):
     root: str = ""
 
 
-def _compared(
+def _compare_states(
     old: _GraphState,
     new: _GraphState,
     *,
@@ -206,7 +218,14 @@ def _compared(
     allow_announced: bool,
     check_version: bool,
 ) -> Comparison:
-    """Compare two states; `current` replaces the version of the old one if it is given."""
+    """Compare two states.
+
+    Args:
+        current: The version of the old state; empty means that in its pyproject.toml.
+        allow_breaking: Allow all breaking changes.
+        allow_announced: Allow breaking changes if the version of the new state is high enough for them.
+        check_version: Let the comparison fail if the version of the new state is too low.
+    """
     changes = compare.compare_surfaces(old.surface, new.surface)
     suggestion = versions.suggest_version(changes, current or old.version, new.version)
     return Comparison(
@@ -221,7 +240,7 @@ def _compared(
     )
 
 
-def _show(
+def _print_report(
     comparison: Comparison | None,
     form: str,
     validation: ContractValidation | None = None,
@@ -230,16 +249,28 @@ def _show(
     *,
     only_unknown: bool = False,
 ) -> int:
-    """Print the report, and return the exit status."""
+    """Print the report; return 3 if there are errors, broken edges or changes that are not allowed, else 0.
+
+    With `only_unknown`, only unknown edges are printed; the exit status still depends on all edges.
+
+    Raises:
+        UsageError: GBE172, the versions must be compared, but one of them is unknown.
+    """
     shown = validation.with_verdict("unknown") if validation and only_unknown else validation
     if comparison and comparison.checks_version and comparison.suggestion.is_enough is None:
-        raise UsageError("GBE172", which="old" if not comparison.suggestion.current else "new")
+        is_old = not comparison.suggestion.current
+        advice = (
+            "Pass the old version with `--current`, e.g. `--current 1.4.2`."
+            if is_old
+            else "Set `version` in [project] of pyproject.toml."
+        )
+        raise UsageError("GBE172", which="old" if is_old else "new", advice=advice)
     if form == "json":
         console.emit_json(contract_report.document(comparison, shown, root, errors))
     else:
         for error in errors:
             console.print_error(error)
-        console.print_lines(_FORMS[form](comparison, shown, root))
+        console.print_lines(_RENDERERS[form](comparison, shown, root))
     is_broken = bool(errors) or (validation is not None and not validation.is_clean)
     return _FAILED if is_broken or (comparison and comparison.fails) else 0
 
@@ -247,13 +278,14 @@ def _show(
 # --- states of a graph ----------------------------------------------------------------------
 
 
-def _everything() -> tuple[str, ...]:
+def _whole_project() -> tuple[str, ...]:
+    """Return the root of the current project as the only path."""
     return (os.path.relpath(settings.find_root([Path.cwd()])),)
 
 
-def _read(paths: tuple[str, ...]) -> Project:
-    """Read sources, those of the whole project by default."""
-    project = Project.read(settings.resolve_build(BuildConfig(paths=paths or _everything())))
+def _read_project(paths: tuple[str, ...]) -> Project:
+    """Read the sources in the paths, or of the whole project; raise GBE746 if there is no agent."""
+    project = Project.read(settings.resolve_build(BuildConfig(paths=paths or _whole_project())))
     if not project.definitions and not project.errors:
         for folder in filter(store.has_artifacts, paths):
             store.load_manifest(folder)  # raises: artifacts cannot be read without a manifest
@@ -261,8 +293,8 @@ def _read(paths: tuple[str, ...]) -> Project:
     return project
 
 
-def _roots_of(folder: str) -> tuple[str, ...]:
-    """Return the sources that artifacts were built from, which must be unchanged since."""
+def _built_sources(folder: str) -> tuple[str, ...]:
+    """Return the paths that the artifacts were built from; raise GBE508 for each source file that has changed since."""
     manifest = load_any(Path(folder))[0].manifest
     if manifest is None:
         raise TypeError("artifacts that are loaded have a manifest")
@@ -281,10 +313,10 @@ def _read_state(name: str, paths: Sequence[str]) -> _GraphState:
 
     Args:
         name: A folder or a revision.
-        paths: What to read of the working tree or of a revision; none: all of the project.
+        paths: The paths to read in the working tree or a revision; empty means the whole project.
 
     Raises:
-        UsageError: GBE171, it is neither.
+        UsageError: GBE171, the name is neither a folder nor a revision.
     """
     if name.startswith(_REVISION) or (name and not os.path.exists(name)):
         return _read_revision(name.removeprefix(_REVISION), paths)
@@ -292,18 +324,20 @@ def _read_state(name: str, paths: Sequence[str]) -> _GraphState:
         manifest = (artifacts := load_any(Path(name))[0]).manifest
         root = store.project_root(name, manifest) if manifest else name
         return _GraphState(name, Surface.of(artifacts), _version_of(root), root)
-    project = _read((name,) if name else tuple(paths))
-    raise_all(_unreadable(project))
-    return _state(name or "the working tree", project, project.config.root)
+    project = _read_project((name,) if name else tuple(paths))
+    raise_all(_errors_without_finding(project))
+    return _state_of_project(name or "the working tree", project, project.config.root)
 
 
-def _state(label: str, project: Project, root: str = "") -> _GraphState:
+def _state_of_project(label: str, project: Project, root: str = "") -> _GraphState:
+    """Return the state of a project that was read; `root` is its root on disk, empty for a revision."""
     return _GraphState(
         label, Surface(project.definitions, project.graph.topics), _version_of(project.config.root), root
     )
 
 
-def _unreadable(project: Project) -> list[BuildError]:
+def _errors_without_finding(project: Project) -> list[BuildError]:
+    """Return the errors of reading a project that no rule reports as a finding."""
     return [error for error in project.errors if error.code not in rules.COVERED_ERRORS]
 
 
@@ -312,46 +346,67 @@ def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fal
 
     Args:
         name: The name of the commit.
-        paths: What to read, relative to the working directory.
+        paths: The paths to read, relative to the working directory; empty means the whole project.
         is_merge_base: Read the merge base of the commit and HEAD instead; `origin/NAME` replaces a name that is unknown here.
+
+    Raises:
+        UsageError: GBE171, there is no such commit.
+        DeployError: GBE745, the sources or the settings in it cannot be read.
     """
     root = settings.find_root([Path(path) for path in paths] or [Path.cwd()])
     try:
         repository = repository_of(root)
         commit, label = _merge_base(repository, name) if is_merge_base else (repository.resolve(name), name)
     except GraphBusError as error:
-        if error.code not in _WHY_NO_REVISION:
+        if error.code not in _REASONS:
             raise
-        raise UsageError("GBE171", name=name, reason=_WHY_NO_REVISION[error.code]) from None
+        raise UsageError("GBE171", name=name, reason=_REASONS[error.code]) from None
     label = f"{label} ({commit[:7]})"
     with tree_at(repository, commit, lambda path: path.endswith(".py") or path == _PYPROJECT) as tree:
-        wanted = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _everything()]
-        present = tuple(str(path) for path in wanted if path.exists())
+        sources = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _whole_project()]
+        present = tuple(str(path) for path in sources if path.exists())
         if not present:  # the agents did not exist yet
             return _GraphState(label, Surface((), ()), _version_of(tree))
-        config = ResolvedBuild(root=str(tree), paths=present, settings=settings.load(tree), dry_run=True)
+        config = ResolvedBuild(root=str(tree), paths=present, settings=_load_old_settings(tree, label), dry_run=True)
         project = Project.read(config, cache=False)
-        if unreadable := _unreadable(project):
+        if unreadable := _errors_without_finding(project):
             reason = f"{unreadable[0].where}: {unreadable[0].sentence}".rstrip(".")
             raise DeployError("GBE745", state=label, reason=reason)
-        return _state(label, project)
+        return _state_of_project(label, project)
+
+
+def _load_old_settings(tree: Path, label: str) -> Settings:
+    """Return the settings in the files of a commit; raise GBE745 if they are wrong, because nobody can correct them there."""
+    try:
+        return settings.load(tree)
+    except GraphBusError as error:
+        first = error.errors[0] if isinstance(error, SeveralErrors) else error
+        place = str(first.where or "")
+        if not place.startswith(f"{tree}{os.sep}"):  # a file of `--config`, which can be corrected
+            raise
+        reason = f"{os.path.relpath(place, tree)}: {first.sentence}".rstrip(".")
+        raise DeployError("GBE745", state=label, reason=reason) from None
 
 
 def _merge_base(repository: Repository, name: str) -> tuple[str, str]:
-    """Return the merge base of a revision and HEAD, and its name in messages."""
-    called, commit = name, ""
+    """Return the merge base of a revision and HEAD, and its name in messages; without a merge base, the revision itself.
+
+    Raises:
+        GraphBusError: GBE432, neither the name nor `origin/NAME` is a commit.
+    """
+    label, commit = name, ""  # a name that is unknown here may be a branch of the remote `origin`
     with suppress(GraphBusError):
         commit = repository.resolve(name)
     if not commit:
         with suppress(GraphBusError):
-            called, commit = f"origin/{name}", repository.resolve(f"origin/{name}")
+            label, commit = f"origin/{name}", repository.resolve(f"origin/{name}")
     if not commit:
-        repository.resolve(name)  # raises an error with the name that was given
+        repository.resolve(name)  # raises the error for the name without `origin/`
     status, output, _ = repository.git.attempt("merge-base", commit, "HEAD")
     if status:
-        return commit, f"{called}, which has no commit in common with HEAD"
+        return commit, f"{label}, which has no commit in common with HEAD"
     base = output.decode().strip()
-    return base, called if base == commit else f"where HEAD left {called}"
+    return base, label if base == commit else f"where HEAD left {label}"
 
 
 def _version_of(root: str | Path) -> str:
@@ -379,8 +434,8 @@ def _version_of(root: str | Path) -> str:
 )
 @click.option("--yaml", "as_yaml", is_flag=True, help="Write YAML instead of JSON.")
 @shipping.writing_options
-def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) -> None:
-    """Write what agents promise in a standard format. Your code is not run.
+def export(*, path: str, form: str, output: str, as_yaml: bool, **options: bool) -> None:
+    """Write the contracts of the agents in a standard format. Your code is not run.
 
     PATH is a folder with sources or with artifacts; by default the project. The same contracts always give the same bytes.
 
@@ -390,8 +445,8 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
     openapi     what `graphbus run --serve` offers over HTTP (OpenAPI 3.1)
     asyncapi    topics with their payloads and both ends (AsyncAPI 3.0)
 
-    Exit status: 0 done; 2 wrong usage; 3 sources cannot be read; 6 artifacts cannot; 8 a file exists, or with --check
-    differs.
+    Exit status: 0 done; 2 wrong usage; 3 the sources cannot be read; 6 the artifacts cannot be read; 8 a file exists already
+    or, with --check, is out of date.
 
     \b
     Examples:
@@ -400,31 +455,33 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
       graphbus contract export .graphbus/ --format openapi --yaml
       graphbus contract export --format asyncapi --output asyncapi.json --check
     """
-    wish = shipping.WriteOptions(**wished)
-    if not output and (wish.is_forced or wish.is_check or wish.is_diff):
-        option = "--force" if wish.is_forced else "--check" if wish.is_check else "--diff"
+    write_options = shipping.WriteOptions(**options)
+    if not output and (write_options.is_forced or write_options.is_check or write_options.is_diff):
+        option = "--force" if write_options.is_forced else "--check" if write_options.is_check else "--diff"
         raise UsageError("GBE131", option=option, needed="--output")
     place = Path(output)
     is_folder = output.endswith("/") or (bool(output) and place.is_dir())
     suffix = "yaml" if as_yaml else "json"
-    written = {
-        f"{name}.{suffix}" if is_folder else place.name: _rendered(each, as_yaml=as_yaml)
-        for name, each in _documents(path, form, is_split=is_folder and form == "jsonschema").items()
+    contents = {
+        f"{name}.{suffix}" if is_folder else place.name: _render_document(each, as_yaml=as_yaml)
+        for name, each in _make_documents(path, form, is_split=is_folder and form == "jsonschema").items()
     }
     if not output:
-        console.print_line(*written.values(), end="")
+        console.print_line(*contents.values(), end="")
         return
     folder = place if is_folder else place.parent
-    states = shipping.write_files(folder, written, wish)
-    if wish.as_json:
+    states = shipping.write_files(folder, contents, write_options)
+    if write_options.as_json:
         console.emit_json({"format": form, "folder": str(folder), "files": states})
 
 
-def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[str, Any]]:
-    """Return name -> document for the artifacts in a folder, or for what a build would make of the sources there.
+def _make_documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[str, Any]]:
+    """Return name -> document for the artifacts in a folder, or for the sources there as a build would describe them.
+
+    With `is_split`, there is one document for each schema.
 
     Raises:
-        GraphBusError: What is wrong with the artifacts or the sources.
+        GraphBusError: The artifacts or the sources cannot be read.
     """
     from graphbus_core.contracts import documents
 
@@ -435,7 +492,7 @@ def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[
     else:
         from graphbus_core.compiler.stages import History, describe_project
 
-        project = _read((path,) if path else ())  # refused if empty: an empty document would promise nothing
+        project = _read_project((path,) if path else ())  # refused if empty: an empty document would promise nothing
         raise_all(project.errors)
         serve = project.config.settings.runtime.serve
         info, artifacts = settings.project_info(project.config.root), describe_project(project, History())
@@ -448,7 +505,7 @@ def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[
     return {form: (documents.asyncapi_document if form == "asyncapi" else documents.bundle_schemas)(artifacts, info)}
 
 
-def _rendered(document: Mapping[str, Any], *, as_yaml: bool) -> str:
+def _render_document(document: Mapping[str, Any], *, as_yaml: bool) -> str:
     """Return the document as YAML, or as indented JSON without control characters."""
     if as_yaml:
         from graphbus_core.deploy import yaml

@@ -30,17 +30,17 @@ _EFFECTS: tuple[Effect, ...] = ("breaking", "settled", "compatible")
 _KINDS = {"method": "method", "call": "call", "depends_on": "depends on", "topic": "event", "request": "request"}
 _WIDEST = 90
 _PLACE_WIDTH = 50
-"""On a terminal without this much room beside the titles, places are not aligned."""
+"""If a terminal has fewer columns beside the titles, places are not aligned."""
 
 
 class Comparison(NamedTuple):
-    """Two states, what differs between them, what that means for the version, and what the command line allows.
+    """Two states, the changes between them, the version that these require, and what the options allow.
 
     Attributes:
-        root: Of the new state, on disk; empty if it is a revision.
-        is_allowed: Breaking changes do not fail.
-        may_announce: Raising the version far enough would allow them.
-        checks_version: A version that is too low fails.
+        root: The project root of the new state; empty if it is a revision.
+        is_allowed: The command does not fail for breaking changes.
+        may_announce: It would not fail for them if the version were raised far enough.
+        checks_version: The command fails if the version is too low.
     """
 
     old: str
@@ -53,17 +53,17 @@ class Comparison(NamedTuple):
     checks_version: bool = False
 
     def of(self, effect: Effect) -> tuple[ContractChange, ...]:
-        """The changes of one effect."""
+        """Return the changes with this effect."""
         return tuple(change for change in self.changes if change.effect == effect)
 
     @property
     def is_version_low(self) -> bool:
-        """True when the version fails."""
+        """True if the version is too low and `--check-version` was passed."""
         return self.checks_version and self.suggestion.is_enough is False
 
     @property
     def fails(self) -> bool:
-        """True when the command fails."""
+        """True if the command fails: the version is too low, or breaking changes are not allowed."""
         return self.is_version_low or bool(self.of("breaking") and not self.is_allowed)
 
     @property
@@ -73,15 +73,15 @@ class Comparison(NamedTuple):
             return ""
         found, least = self.suggestion.found, self.suggestion.least
         if not self.suggestion.current or not found:
-            return "If it is meant, it can be announced once pyproject.toml gives a `version`, before and after."
-        return f"If it is meant, raise `version` in pyproject.toml from {found} to {least} at least."
+            return "If the change is intended, announce it by a `version` in pyproject.toml, both before and after it."
+        return f"If the change is intended, raise `version` in pyproject.toml from {found} to at least {least}."
 
 
 # --- text -------------------------------------------------------------------------------------
 
 
 def as_text(comparison: Comparison | None, validation: ContractValidation | None, root: str) -> Iterator[str]:
-    """Yield the report as text: edges (only open ones if there are changes to show), then changes and the next version."""
+    """Yield the report as text: edges (without proven ones if states are compared), then changes and the next version."""
     if validation:
         lines = [*_edge_lines(validation, root, only_open=comparison is not None)]
         yield from (*lines, "") if lines else ()
@@ -106,7 +106,10 @@ def _edge_title(edge: ContractEdge) -> str:
 
 
 def _edge_lines(validation: ContractValidation, root: str, *, only_open: bool) -> Iterator[str]:
-    """Yield a line for each edge, with its findings below; with `only_open` leave out proven edges."""
+    """Yield a line for each edge, with its findings below; with `only_open` leave out proven edges.
+
+    Places are aligned unless the terminal is too narrow for that.
+    """
     shown = [edge for edge in validation.edges if not (only_open and edge.verdict == "proven")]
     widest = min(max((len(_edge_title(edge)) for edge in shown), default=0), _WIDEST)
     width = widest if not 0 < console.terminal_width() < widest + _PLACE_WIDTH else 0
@@ -114,7 +117,7 @@ def _edge_lines(validation: ContractValidation, root: str, *, only_open: bool) -
         mark, role = _MARKS[edge.verdict]
         note = f"  {style(sanitize(edge.unknown), 'warn')}" if edge.verdict == "unknown" else ""
         title = f"{style(f'{_KINDS[edge.kind]:<10}', 'dim')} {sanitize(_edge_title(edge)):<{width}}"
-        yield f"{style(mark, role)} {title}  {_place(edge.spans[0], root)}{note}"
+        yield f"{style(mark, role)} {title}  {_format_place(edge.spans[0], root)}{note}"
         for finding in edge.findings:
             yield from _finding_lines(finding, root)
     for finding in validation.others:
@@ -122,140 +125,147 @@ def _edge_lines(validation: ContractValidation, root: str, *, only_open: bool) -
 
 
 def _finding_lines(finding: Finding, root: str) -> Iterator[str]:
+    """Yield a finding with its place, and its hint unless it is only a note."""
     is_note = finding.severity == "info"
     label = f"{style(finding.code, 'name' if is_note else 'bad')}{' note:' if is_note else ''}"
-    yield f"      {label} {sanitize(finding.message)}  {_place(finding.span, root)}"
+    yield f"      {label} {sanitize(finding.message)}  {_format_place(finding.span, root)}"
     if finding.hint and not is_note:
         yield f"      {style('help:', 'name')} {sanitize(finding.hint)}"
 
 
 def _edge_summary(validation: ContractValidation) -> str:
-    """`41 edges: 38 proven, 3 unknown`."""
+    """Return `✓ 41 edges: 38 proven, 3 unknown.`"""
     mark = style(*_MARKS["proven" if validation.is_clean else "broken"])
     return f"{mark} {validation.summary}."
 
 
 def _change_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield all changes, breaking ones first, each with whom it breaks; then the next version."""
+    """Yield all changes, each with the agents that it breaks; then the next version."""
     suggestion = comparison.suggestion
     yield style(f"{sanitize(comparison.old)} → {sanitize(comparison.new)}", "strong")
     yield ""
     for change in comparison.changes:
-        yield from _lines_of(change, comparison.root)
+        yield from _lines_of_change(change, comparison.root)
     yield from ("",) if comparison.changes else ()
-    yield f"{style(*_MARKS['breaking' if comparison.of('breaking') else 'compatible'])} {_counts(comparison)}."
-    yield _version(suggestion)
+    yield f"{style(*_MARKS['breaking' if comparison.of('breaking') else 'compatible'])} {_count_changes(comparison)}."
+    yield _version_sentence(suggestion)
     if comparison.is_version_low:
-        yield f"{style('✗', 'bad')} pyproject.toml says {suggestion.found}: it has to be {suggestion.least} at least."
+        yield f"{style('✗', 'bad')} The version in pyproject.toml is {suggestion.found}; it must be at least {suggestion.least}."
     elif comparison.way_out:
         yield comparison.way_out
 
 
-def _lines_of(change: ContractChange, root: str) -> Iterator[str]:
+def _lines_of_change(change: ContractChange, root: str) -> Iterator[str]:
+    """Yield a change with its reason and place, and below it the users outside and the agents that it breaks."""
     is_clause = change.kind.startswith(("field", "schema", "type"))
     title = f"{style(sanitize(change.title), 'strong')} " if is_clause else ""
     doubt = "" if change.is_certain else style(" (not certain)", "warn")
-    where = _place(change.span, root if change.is_new_place else "")
+    where = _format_place(change.span, root if change.is_new_place else "")
     yield f"{style(*_MARKS[change.effect])} {title}{sanitize(change.why)}{doubt}  {where}"
     if change.breaks_outside:
-        yield f"    {_outside(change)}"
+        yield f"    {_describe_outside_breakage(change)}"
     for broken in change.breaks if change.effect != "compatible" else ():
-        yield f"    {sanitize(_broken(broken))}  {_place(broken.span, root)}"
+        yield f"    {sanitize(_breakage_text(broken))}  {_format_place(broken.span, root)}"
     if change.effect == "settled":
-        yield "    breaks nobody: nothing in the graph needs it as it was"
+        yield "    breaks nothing: no agent of the graph relies on it"
 
 
-def _outside(change: ContractChange) -> str:
-    """Say who relies on it besides the agents of the graph."""
+def _describe_outside_breakage(change: ContractChange) -> str:
+    """Return the line on a change that breaks users outside of the graph: why they may rely on the topic or method."""
     is_topic = change.place.startswith("/")
     return f"breaks outside: {'external_topics names it' if is_topic else 'it can be called over HTTP and from Python'}"
 
 
-def _broken(broken: Broken) -> str:
+def _breakage_text(broken: Broken) -> str:
+    """Return which edge a change breaks or may break, and why."""
     return f"{'breaks' if broken.is_certain else 'may break'} {broken.edge}: {broken.why}"
 
 
-def _counts(comparison: Comparison) -> str:
-    """`1 breaking, 2 compatible`."""
+def _count_changes(comparison: Comparison) -> str:
+    """Return `3 changes: 1 breaking, 2 compatible`."""
     found = [f"{len(comparison.of(effect))} {effect}" for effect in _EFFECTS if comparison.of(effect)]
     return f"{pluralize(len(comparison.changes), 'change')}: {', '.join(found)}" if found else "No contract has changed"
 
 
-def _version(suggestion: Suggestion) -> str:
-    """Say what the version should be, and whether it is high enough already."""
+def _version_sentence(suggestion: Suggestion) -> str:
+    """Return a sentence on the version that is required, and whether the present one is enough."""
     enough = f"; {suggestion.found} is enough" if suggestion.is_enough else ""
     step = f"{suggestion.current} → {suggestion.least}" if suggestion.current else suggestion.level
     return f"Version: {step}, because {suggestion.because}{enough}."
 
 
-def _place(span: SourceSpan, root: str) -> str:
+def _format_place(span: SourceSpan, root: str) -> str:
     """Return a place relative to the working directory; without a root relative to the project."""
     path = os.path.relpath(os.path.join(root, span.path)) if root else span.path
     return style(sanitize(f"{path}:{span.line}"), "dim")
 
 
-# --- JSON -------------------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------
 
 
 def document(
     comparison: Comparison | None, validation: ContractValidation | None, root: str, errors: Sequence[GraphBusError]
 ) -> dict[str, Any]:
     """Return the report for `--json`: edges with verdicts, and changes. Paths are relative to the root, lines count from 1."""
-    changes = _changes_document(comparison) if comparison else None
+    changes = _changes_as_document(comparison) if comparison else None
     if validation is None:
         return changes or {}
     return {
         "root": root,
         "edges": [
             {
-                **_fields(edge, "kind", "source", "topic", "target", "verdict", "unknown"),
-                "places": [_fields(span, "path", "line") for span in edge.spans],
-                "findings": [_finding(each) for each in edge.findings],
+                **_pick_fields(edge, "kind", "source", "topic", "target", "verdict", "unknown"),
+                "places": [_pick_fields(span, "path", "line") for span in edge.spans],
+                "findings": [_finding_as_document(each) for each in edge.findings],
             }
             for edge in validation.edges
         ],
-        "others": [_finding(finding) for finding in validation.others],
+        "others": [_finding_as_document(finding) for finding in validation.others],
         "summary": {verdict: validation.count(verdict) for verdict in VERDICTS},
         "errors": [console.error_as_json(error) for error in errors],
         "comparison": changes,
     }
 
 
-def _fields(of: object, *names: str) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in names}
+def _pick_fields(source: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in names}
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {**_fields(finding, "code", "severity", "message", "hint"), **_fields(finding.span, "path", "line")}
+def _finding_as_document(finding: Finding) -> dict[str, Any]:
+    return {
+        **_pick_fields(finding, "code", "severity", "message", "hint"),
+        **_pick_fields(finding.span, "path", "line"),
+    }
 
 
-def _changes_document(comparison: Comparison) -> dict[str, Any]:
-    """Return all changes and the next version; `breaks` lists agents of this graph, `outside` is about other users."""
+def _changes_as_document(comparison: Comparison) -> dict[str, Any]:
+    """Return all changes and the next version; `breaks` lists edges of this graph, `outside` is true if other users may break."""
     suggestion = comparison.suggestion
     names = {"current": suggestion.current, "suggested": suggestion.least, "found": suggestion.found}
     return {
         "old": comparison.old,
         "new": comparison.new,
-        "changes": [_change(change) for change in comparison.changes],
+        "changes": [_change_as_document(change) for change in comparison.changes],
         "summary": {effect: len(comparison.of(effect)) for effect in _EFFECTS},
         "version": {
-            **_fields(suggestion, "level", "is_enough", "because"),
+            **_pick_fields(suggestion, "level", "is_enough", "because"),
             **{key: version or None for key, version in names.items()},
         },
     }
 
 
-def _change(change: ContractChange) -> dict[str, Any]:
+def _change_as_document(change: ContractChange) -> dict[str, Any]:
+    """Return one change with the edges that it breaks; `state` says whether its place is in the old or the new state."""
     names = ("kind", "effect", "place", "part", "field", "before", "after", "why", "is_certain")
     state = "new" if change.is_new_place else "old"
     return {
-        **_fields(change, *names),
+        **_pick_fields(change, *names),
         "outside": change.breaks_outside,
         "breaks": [
-            {**_fields(each, "edge", "agent", "why", "is_certain"), **_fields(each.span, "path", "line")}
+            {**_pick_fields(each, "edge", "agent", "why", "is_certain"), **_pick_fields(each.span, "path", "line")}
             for each in change.breaks
         ],
-        "at": {**_fields(change.span, "path", "line"), "state": state},
+        "at": {**_pick_fields(change.span, "path", "line"), "state": state},
     }
 
 
@@ -263,12 +273,13 @@ def _change(change: ContractChange) -> dict[str, Any]:
 
 
 def for_github(comparison: Comparison | None, validation: ContractValidation | None, root: str) -> Iterator[str]:
-    """Yield annotations for the lines of a pull request; each finding once, with the first edge that it concerns."""
+    """Yield GitHub annotations; a finding that concerns several edges is reported once, with the first of them."""
     found = [(_edge_title(edge), each) for edge in validation.edges for each in edge.findings] if validation else []
     found += [("", each) for each in validation.others] if validation else []
+    # Reversed twice: the first edge of each finding replaces the later ones, and the order stays.
     once = {(each.span, each.message): (title, each) for title, each in reversed(found)}
     remarks = [
-        Remark(each.severity, each.code, title, each.message, each.hint, each.span.path, _lines(each.span))
+        Remark(each.severity, each.code, title, each.message, each.hint, each.span.path, _region_of(each.span))
         for title, each in reversed(once.values())
     ]
     yield from as_github(root, remarks)
@@ -277,24 +288,26 @@ def for_github(comparison: Comparison | None, validation: ContractValidation | N
 
 
 def _change_remarks(comparison: Comparison) -> Iterator[Remark]:
-    """Yield an error at each breaking change, and a warning at each line that it breaks; then the version and what to do.
+    """Yield an error at each breaking change and a warning at each place that it breaks; then what the version must be.
 
     An allowed breaking change is only a warning.
     """
     for change in comparison.of("breaking"):
-        message = change.why + (f"\n{_outside(change)}" if change.breaks_outside else "")
-        path, region = (change.span.path, _lines(change.span)) if change.is_new_place else ("", {})
-        broken = tuple((_broken(each), each.span.path, _lines(each.span)) for each in change.breaks)
+        message = change.why + (f"\n{_describe_outside_breakage(change)}" if change.breaks_outside else "")
+        path, region = (change.span.path, _region_of(change.span)) if change.is_new_place else ("", {})
+        broken = tuple((_breakage_text(each), each.span.path, _region_of(each.span)) for each in change.breaks)
         level: Severity = "warning" if comparison.is_allowed else "error"
         yield Remark(level, "", f"Contract broken: {change.title}", message, "", path, region, broken)
         for each in change.breaks:
-            message = f"{_broken(each)}, for {change.title} {change.why}"
-            yield Remark("warning", "", "Contract broken", message, "", each.span.path, _lines(each.span))
+            message = f"{_breakage_text(each)}, because {change.title} {change.why}"
+            yield Remark("warning", "", "Contract broken", message, "", each.span.path, _region_of(each.span))
     if comparison.suggestion.is_enough is False:
-        yield Remark("error" if comparison.checks_version else "info", "", "Version", _version(comparison.suggestion))
+        yield Remark(
+            "error" if comparison.checks_version else "info", "", "Version", _version_sentence(comparison.suggestion)
+        )
     if comparison.way_out:
-        yield Remark("info", "", "If it is meant", comparison.way_out)
+        yield Remark("info", "", "If the change is intended", comparison.way_out)
 
 
-def _lines(span: SourceSpan) -> dict[str, int]:
+def _region_of(span: SourceSpan) -> dict[str, int]:
     return {"startLine": span.line, "endLine": span.end_line}

@@ -1,4 +1,4 @@
-"""Commands on decisions of agents: `graphbus why` shows who wrote a line, `undo` reverts a session, `replay` repeats it."""
+"""Commands on decisions of agents: `graphbus why` shows which one wrote a line, `undo` reverts a session, `replay` repeats it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def replay(session: str, verify: bool, as_json: bool) -> None:
 
     from graphbus_core.negotiation.replay import replay_session as run_again
 
-    done = run_again(_config(), session)
+    done = run_again(_load_config(), session)
     answers = pluralize(done.requests, "recorded answer")
     lines = [f"Replayed {sanitize(done.session)} from {done.source}: {answers}, no model asked."]
     lines += [f"  {sanitize(path)}" for path in done.files]
@@ -54,7 +54,8 @@ def replay(session: str, verify: bool, as_json: bool) -> None:
         raise NegotiationError("GBE424", session=done.session, what=done.differences[0])
 
 
-def _config() -> ResolvedBuild:
+def _load_config() -> ResolvedBuild:
+    """Return the configuration for a build of the whole project around the working directory."""
     root = settings.find_root([Path.cwd()])
     return ResolvedBuild(root=str(root), paths=(str(root),), settings=settings.load(root))
 
@@ -79,12 +80,12 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
     from graphbus_core.build import end_interrupted
     from graphbus_core.editing import promotion
 
-    config = _config()
-    for told in () if dry_run else end_interrupted(config, writes_sources=True):
-        console.print_note(sanitize(told))
+    config = _load_config()
+    for note in () if dry_run else end_interrupted(config, writes_sources=True):
+        console.print_note(sanitize(note))
     session = promotion.last_session(config, session)
     files = promotion.undo(config, session, dry_run=dry_run)
-    commits = _commits(config, session)
+    commits = _find_commits(config, session)
     done = "Would restore" if dry_run else f"{style('✓', 'good')} Restored"
     document = {"session": session, "dry_run": dry_run, "files": files, "git_commits": commits}
     console.print_result(document, (f"{done}: {sanitize(file.path)}" for file in files), as_json=as_json)
@@ -93,11 +94,13 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
         if commits:
             ids = " ".join(commit[:10] for commit in commits.values())
             console.print_note("Its git commits stay in the history. Commit the restored files;")
-            console.print_note(f"or put them back with `git restore` and let git take it back: git revert {ids}")
+            console.print_note(
+                f"or discard these changes with `git restore`, and revert the commits instead: git revert {ids}"
+            )
 
 
-def _commits(config: ResolvedBuild, session: str) -> dict[str, str]:
-    """Return the git commits of the session that are in the history of HEAD, the last one first: proposal -> commit ID."""
+def _find_commits(config: ResolvedBuild, session: str) -> dict[str, str]:
+    """Return the Git commits of the session in the history of HEAD, the last one first: proposal -> commit ID."""
     from graphbus_core.editing.git import Repository
     from graphbus_core.negotiation.apply import load_commits
 
@@ -105,12 +108,12 @@ def _commits(config: ResolvedBuild, session: str) -> dict[str, str]:
         made = load_commits(config.artifacts_dir, session)
         repository = Repository.find(config.root) if made else None
         if made and repository:
-            return {name: one for name, one in reversed(made.commits.items()) if repository.is_on_head(one)}
+            return {key: one for key, one in reversed(made.commits.items()) if repository.is_on_head(one)}
     return {}
 
 
 _OUT_OF_REACH = "git's history here does not reach back to it"
-_ADVICE = "In a shallow clone `git fetch --unshallow` gets the rest; in a partial one `git blame FILE` does."
+_FETCH_HISTORY = "In a shallow clone `git fetch --unshallow` gets the rest; in a partial one `git blame FILE` does."
 _PLACE = re.compile(r"(.+?):([0-9]{1,9})(?::[0-9]{1,9})?", re.DOTALL)
 
 
@@ -132,70 +135,82 @@ def why(place: str, as_json: bool) -> None:
       graphbus why agents/order_processor.py
     """
     match = None if _exists(place) else _PLACE.fullmatch(place)  # a file may have a name like `a.py:3`
-    written, number = (match[1], int(match[2])) if match else (place, None)
-    config = _config()
-    path = _in_project(config, written)
+    name, number = (match[1], int(match[2])) if match else (place, None)
+    config = _load_config()
+    path = _find_in_project(config, name)
     try:
         lines, origins = lines_of(Path(config.root, path).read_bytes()), trace_lines(config, path)
     except (EditError, OSError) as refused:
         if isinstance(refused, EditError) and refused.code != "GBE312":  # not a text file
             raise
-        raise _unknown(config, written) from None
+        raise _unknown_file_error(config, name) from None
     if number is None:
-        _show_file(path, written, origins, as_json=as_json)
+        _print_file_ranges(path, name, origins, as_json=as_json)
     elif 1 <= number <= len(lines):
-        _show_line(path, number, lines[number - 1], origins[number - 1], as_json=as_json)
+        _print_line_origin(path, number, lines[number - 1], origins[number - 1], as_json=as_json)
     else:
         count = pluralize(len(lines), "line")
-        raise NegotiationError("GBE437", where=Place(written), path=written, line=number, count=count)
+        raise NegotiationError("GBE437", where=Place(name), line=number, count=count)
 
 
-def _exists(name: str) -> bool:
+def _exists(path: str) -> bool:
+    """True if there is a file or folder with this name; False also for a text that cannot be a path."""
     with suppress(OSError, ValueError):  # the name is too long, or contains NUL
-        return Path(name).exists()
+        return Path(path).exists()
     return False
 
 
-def _in_project(config: ResolvedBuild, written: str) -> str:
+def _find_in_project(config: ResolvedBuild, name: str) -> str:
+    """Return the path of a file relative to the project; the name is relative to the working directory or the project.
+
+    Raises:
+        NegotiationError: GBE436, there is no such file in the project.
+    """
     root = Path(config.root).resolve()
-    for candidate in (Path.cwd() / written, root / written):
+    for candidate in (Path.cwd() / name, root / name):
         found = candidate.resolve() if _exists(str(candidate)) else root
         if found.is_file() and found.is_relative_to(root):
             return found.relative_to(root).as_posix()
-    raise _unknown(config, written)
+    raise _unknown_file_error(config, name)
 
 
-def _unknown(config: ResolvedBuild, written: str) -> NegotiationError:
-    suggestion = did_you_mean(written, decided_files(config))
-    return NegotiationError("GBE436", where=Place(written), path=written, suggestion=suggestion, root=config.root)
+def _unknown_file_error(config: ResolvedBuild, name: str) -> NegotiationError:
+    """Return GBE436, with a suggestion from the files that decisions have changed."""
+    suggestion = did_you_mean(name, decided_files(config))
+    return NegotiationError("GBE436", where=Place(name), suggestion=suggestion, root=config.root)
 
 
 # --- one line ----------------------------------------------------------------------------------
 
 
-def _show_line(path: str, number: int, text: str, origin: LineOrigin, *, as_json: bool) -> None:
+def _print_line_origin(path: str, number: int, text: str, origin: LineOrigin, *, as_json: bool) -> None:
+    """Print a line with the decisions that may have written it, or where else it comes from."""
     document = {"path": path, "line": number, "text": text, "origin": origin.kind, "session": origin.session}
     head = (f"{style(f'{sanitize(path)}:{number}', 'name')}  {sanitize(text.strip())}", "")
-    lines = (*head, *_nobody(origin), *(line for decided in origin.decisions for line in _describe(decided)))
+    lines = (
+        *head,
+        *_explain_origin(origin),
+        *(line for decided in origin.decisions for line in _decision_lines(decided)),
+    )
     console.print_result({**document, "decisions": origin.decisions}, lines, as_json=as_json)
     if origin.kind == "unknown" and not as_json:
-        console.print_note(style(_ADVICE, "dim"))
+        console.print_note(style(_FETCH_HISTORY, "dim"))
 
 
-def _nobody(origin: LineOrigin) -> Iterator[str]:
-    """Say where a line comes from that no decision wrote, or that several decisions may have written."""
+def _explain_origin(origin: LineOrigin) -> Iterator[str]:
+    """Yield a sentence if no decision wrote the line, if several may have written it, or if its origin is not known."""
     nobody = "No decision of GraphBus wrote this line"
     if origin.kind == "unknown":
         yield f"It is not known which decision wrote this line, if any: {_OUT_OF_REACH}."
     elif origin.kind == "before":
         yield f"{nobody}; it was here before."
     elif origin.kind != "decision":
-        yield f"{nobody}; somebody did by hand after session {sanitize(origin.session)}."
+        yield f"{nobody}; it was changed by hand after session {sanitize(origin.session)}."
     if len(origin.decisions) > 1:
-        yield "One of these decisions; which of them is not known any more."
+        yield "One of these decisions wrote it; which one is no longer known."
 
 
-def _describe(decided: KnownDecision) -> Iterator[str]:
+def _decision_lines(decided: KnownDecision) -> Iterator[str]:
     """Yield a decision as lines of text."""
     yield f"{style(decided.proposal, 'strong')}  {sanitize(decided.title or 'the record of its session is gone')}"
     votes = (f"{vote.evaluator} {vote.decision}: {vote.reasoning}".removesuffix(": ") for vote in decided.votes)
@@ -203,7 +218,7 @@ def _describe(decided: KnownDecision) -> Iterator[str]:
         ("session", decided.session),
         ("by", decided.agent),
         ("intent", decided.intent),
-        ("mends", decided.finding),
+        ("fixes", decided.finding),
         ("why", decided.reason),
         *(("said", vote) for vote in votes),
         ("consensus", decided.consensus),
@@ -227,7 +242,8 @@ def _ranges_of(origins: Sequence[LineOrigin]) -> Iterator[tuple[int, int, LineOr
             yield numbers[0], numbers[-1], origin
 
 
-def _show_file(path: str, written: str, origins: Sequence[LineOrigin], *, as_json: bool) -> None:
+def _print_file_ranges(path: str, name: str, origins: Sequence[LineOrigin], *, as_json: bool) -> None:
+    """Print the ranges of lines with their decisions; `path` is relative to the project, the name is as it was typed."""
     ranges = tuple(_ranges_of(origins))
     if as_json:
         listed = [{"first": first, "last": last, "decisions": one.decisions} for first, last, one in ranges]
@@ -238,16 +254,17 @@ def _show_file(path: str, written: str, origins: Sequence[LineOrigin], *, as_jso
         console.print_note(
             f"It is not known which decisions wrote {pluralize(unknown, 'line')} of {sanitize(path)}: {_OUT_OF_REACH}."
         )
-        console.print_note(style(_ADVICE, "dim"))
+        console.print_note(style(_FETCH_HISTORY, "dim"))
     elif not ranges:
         console.print_line(f"No decision of GraphBus wrote a line of {sanitize(path)}.")
     if ranges:
-        console.print_table(("LINES", "SESSION", "ID", "AGENT", "WHAT"), [_row(*one) for one in ranges])
+        console.print_table(("LINES", "SESSION", "ID", "AGENT", "WHAT"), [_range_row(*one) for one in ranges])
         console.print_note()
-        console.print_note(style(f"One whole: graphbus why {sanitize(written)}:{ranges[0][0]}", "dim"))
+        console.print_note(style(f"All about one of them: graphbus why {sanitize(name)}:{ranges[0][0]}", "dim"))
 
 
-def _row(first: int, last: int, origin: LineOrigin) -> tuple[str, ...]:
+def _range_row(first: int, last: int, origin: LineOrigin) -> tuple[str, ...]:
+    """Return the cells of a range of lines: lines, session, proposals, agents, and the title if there is only one proposal."""
     decisions = origin.decisions
     return (
         str(first) if first == last else f"{first}-{last}",

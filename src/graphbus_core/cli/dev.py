@@ -40,5 +40,5 @@ def dev(paths: tuple[str, ...], **given: Any) -> int:
     builder = Builder(paths)
     options = RunOptions(artifacts=builder.config.artifacts_dir, is_watched=True, outlives_entrypoint=True, **given)
     options.refuse_contradictions()
-    ran = msgspec.structs.replace(options, as_json=False)  # only the supervisor writes JSON
-    return Supervisor(builder, ran, as_json=options.as_json).run()
+    run_options = msgspec.structs.replace(options, as_json=False)  # only the supervisor writes JSON
+    return Supervisor(builder, run_options, as_json=options.as_json).run()

@@ -23,8 +23,8 @@ from graphbus_core.cli.state import (
 from graphbus_core.errors import UsageError
 from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, StoredLetter
 
-_HINT = "Set `keep_dead_letters = true` in [tool.graphbus.runtime] to keep them from the next run on."
-_NUMBER = click.IntRange(min=1, max=(1 << 63) - 1)  # of SQLite
+_HINT = "To store dead letters from the next run on, set `keep_dead_letters = true` in [tool.graphbus.runtime]."
+_NUMBER = click.IntRange(min=1, max=(1 << 63) - 1)  # the largest integer of SQLite
 _NUMBERS = click.argument("numbers", nargs=-1, type=_NUMBER, metavar="[ID]...")
 _ALL = click.option("--all", "is_all", is_flag=True, help="Select all dead letters.")
 
@@ -67,12 +67,12 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
         count = 0 if file is None else len(file.numbers(topic=topic))
         dropped = 0 if file is None else file.dropped
     if as_json:
-        facts = [_facts(each) for each in letters]
+        facts = [_letter_as_document(each) for each in letters]
         console.emit_json({"dead_letters": facts, "count": count, "dropped": dropped})
         return
     if letters:
         headers = ("ID", "AGE", "TOPIC", "HANDLER", "ATTEMPTS", "ERROR")
-        console.print_table(headers, map(_row, letters), right=("ID", "ATTEMPTS"))
+        console.print_table(headers, map(_letter_row, letters), right=("ID", "ATTEMPTS"))
     else:
         console.print_note(f"No dead letters{f' of {topic}' if topic else ''} are kept here.")
         if runtime_settings(artifacts).keep_dead_letters is not True:
@@ -80,7 +80,7 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
     if count > len(letters):
         console.print_note(f"{count - len(letters)} older ones are not shown; `--limit 0` shows all.")
     if dropped:
-        console.print_note(f"{dropped} older ones were dropped, for want of room.")
+        console.print_note(f"{dropped} older ones were dropped, because the file was full.")
 
 
 @dlq.command("show", short_help="Show one dead letter in full.")
@@ -98,14 +98,14 @@ def show(*, number: int, artifacts: str, as_json: bool) -> None:
       graphbus dlq show 3 --json
     """
     with open_kept_file(artifacts, FILE, DeadLetterFile) as file:
-        kept = _find(file, number)
+        kept = _find_letter(file, number)
     letter, event = kept.letter, kept.letter.event
     if as_json:
         more = {name: getattr(event, name) for name in ("causation_id", "correlation_id", "src", "hops", "trail")}
         more |= {"has_payload": kept.has_payload, "traceback": letter.traceback, "published": event.timestamp}
-        console.emit_json(_facts(kept) | more | {"payload": event.payload})
+        console.emit_json(_letter_as_document(kept) | more | {"payload": event.payload})
         return
-    for label, text in _lines(kept):
+    for label, text in _letter_fields(kept):
         console.print_line(f"{style(f'{label:<12}', 'dim')} {sanitize(text)}")
     if letter.traceback:
         console.print_line(Verbatim(f"\n{sanitize(letter.traceback.rstrip())}"))
@@ -130,7 +130,7 @@ def drop(*, numbers: tuple[int, ...], is_all: bool, is_sure: bool, artifacts: st
       graphbus dlq drop --all --yes
     """
     with open_kept_file(artifacts, FILE, DeadLetterFile) as file:
-        chosen = _choose(file, numbers, is_all=is_all)
+        chosen = _select_letters(file, numbers, is_all=is_all)
         if chosen and not is_sure:
             confirm_or_refuse(f"Drop {pluralize(len(chosen), 'dead letter')}?", UsageError("GBE153"))
         removed = file.remove(chosen) if file is not None else 0
@@ -152,7 +152,7 @@ def replay(*, numbers: tuple[int, ...], is_all: bool, allow_drift: bool, artifac
 
     `graphbus replay` is something else: it repeats a negotiation from its record.
 
-    Exit status: 0 all were handled; 6 and 7 as `graphbus run`, 7 also when some were not.
+    Exit status: 0 all were handled; 7 some failed again; 6 and 7 also as for `graphbus run`.
 
     \b
     Examples:
@@ -160,7 +160,7 @@ def replay(*, numbers: tuple[int, ...], is_all: bool, allow_drift: bool, artifac
       graphbus dlq replay --all
     """
     with open_kept_file(artifacts, FILE, DeadLetterFile) as file:
-        chosen = _choose(file, numbers, is_all=is_all)
+        chosen = _select_letters(file, numbers, is_all=is_all)
         if file is None or not chosen:
             console.print_note("No dead letters are kept here.")
             return 0
@@ -170,44 +170,47 @@ def replay(*, numbers: tuple[int, ...], is_all: bool, allow_drift: bool, artifac
             return DeadLetterReplay(file, chosen, as_json=as_json).run(artifacts, allow_drift=allow_drift)
 
 
-def _choose(file: DeadLetterFile | None, numbers: Sequence[int], *, is_all: bool) -> list[int]:
-    """Return the IDs of the selected letters, the oldest first."""
+def _select_letters(file: DeadLetterFile | None, numbers: Sequence[int], *, is_all: bool) -> list[int]:
+    """Return the IDs of the selected letters, the oldest first; raise a UsageError if none are selected or one does not exist."""
     if is_all and numbers:
-        raise UsageError("GBE132", option="--all", other="ID", reason="it already covers everything")
+        raise UsageError("GBE132", option="--all", other="ID", reason="--all selects every dead letter")
     if is_all:
         return [] if file is None else file.numbers()
     if not numbers:
         raise UsageError("GBE152")
-    return [_find(file, number).id for number in sorted(set(numbers))]
+    return [_find_letter(file, number).id for number in sorted(set(numbers))]
 
 
-def _find(file: DeadLetterFile | None, number: int) -> StoredLetter:
+def _find_letter(file: DeadLetterFile | None, number: int) -> StoredLetter:
+    """Return the dead letter with this ID, or raise GBE151."""
     kept = None if file is None else file.find(number)
     if kept is None:
         raise UsageError("GBE151", number=number)
     return kept
 
 
-def _row(kept: StoredLetter) -> tuple[str, ...]:
+def _letter_row(kept: StoredLetter) -> tuple[str, ...]:
+    """Return the cells of a dead letter in the table of `dlq ls`."""
     letter = kept.letter
     cells = (letter.event.topic, letter.subscription or "(none reached)", str(letter.attempts), letter.error)
-    return str(kept.id), _age(letter.timestamp), *map(as_cell, cells)
+    return str(kept.id), _format_age(letter.timestamp), *map(as_cell, cells)
 
 
-def _age(moment: float) -> str:
-    """Return how long ago it was, in the largest unit with a value of at least 1."""
-    seconds = max(0, int(time.time() - moment))
+def _format_age(timestamp: float) -> str:
+    """Return how long ago a time was, in the largest unit with a value of at least 1: `3 h`."""
+    seconds = max(0, int(time.time() - timestamp))
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
             return f"{seconds // size} {unit}"
     return f"{seconds} s"
 
 
-def _moment(moment: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(moment))
+def _format_time(timestamp: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(timestamp))
 
 
-def _lines(kept: StoredLetter) -> Iterator[tuple[str, str]]:
+def _letter_fields(kept: StoredLetter) -> Iterator[tuple[str, str]]:
+    """Yield label and text of each fact that `dlq show` prints above the traceback and the payload."""
     letter, event = kept.letter, kept.letter.event
     yield "dead letter", str(kept.id)
     yield "topic", event.topic
@@ -216,9 +219,9 @@ def _lines(kept: StoredLetter) -> Iterator[tuple[str, str]]:
     if letter.place:
         yield "place", letter.place
     yield "attempts", f"{letter.attempts}, replayed {kept.replays} times" if kept.replays else str(letter.attempts)
-    yield "first", _moment(letter.first_timestamp)
-    yield "last", _moment(letter.timestamp)
-    yield "published", f"{_moment(event.timestamp)}{f' by {event.src}' if event.src else ''}"
+    yield "first", _format_time(letter.first_timestamp)
+    yield "last", _format_time(letter.timestamp)
+    yield "published", f"{_format_time(event.timestamp)}{f' by {event.src}' if event.src else ''}"
     yield "event", event.event_id
     if event.causation_id:
         yield "caused by", event.causation_id
@@ -227,7 +230,7 @@ def _lines(kept: StoredLetter) -> Iterator[tuple[str, str]]:
         yield "came from", " > ".join(f"{topic} > {handler}" for topic, handler in event.trail)
 
 
-def _facts(kept: StoredLetter) -> dict[str, Any]:
+def _letter_as_document(kept: StoredLetter) -> dict[str, Any]:
     """Return the facts of a letter that a list shows, as JSON data."""
     letter, event = kept.letter, kept.letter.event
     facts: dict[str, Any] = {"id": kept.id, "replays": kept.replays, "topic": event.topic, "event_id": event.event_id}

@@ -43,6 +43,7 @@ from graphbus_core.deploy.names import (
 )
 from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError, UsageError
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.settings import PROJECT_FILE, find_root, resolve_run
 
@@ -58,14 +59,14 @@ _QUESTIONS: dict[_EngineName, tuple[str, ...]] = {
 """Arguments that fail unless the engine runs: the docker client alone also works without an engine."""
 
 
-_FILES_ALONE = "write the files alone with --no-build"
+_ONLY_FILES = "write only the files with --no-build"
 
 
 class _Engine(NamedTuple):
-    """A container engine, or the reason why none is usable; then `name` is the one whose commands are shown.
+    """A container engine. If none is usable, `missing` says why, and `name` is the one for which commands are printed.
 
     Attributes:
-        missing: Why it does not answer; `"not found"` when none is installed.
+        missing: Why it cannot be used; `"not found"` if none is installed; empty if it can be used.
         looked_for: The names that were tried.
     """
 
@@ -80,13 +81,18 @@ class _Engine(NamedTuple):
         return DeployError("GBE715", program=self.name, reason=self.missing, otherwise=otherwise)
 
 
-def _find_engine(wanted: _EngineName | None, otherwise: str = "") -> _Engine:
-    """Look for the engine that was asked for, else for docker, then podman.
+def _find_engine(requested: _EngineName | None, otherwise: str = "") -> _Engine:
+    """Return the requested engine, or without a request the first of docker and podman that answers.
+
+    Args:
+        requested: The only engine to try; None means both.
+        otherwise: What the user can do without an engine. If it is empty and no engine answers, the engine that is returned
+            has the reason in `missing`; else an error with this hint is raised.
 
     Raises:
-        DeployError: With `otherwise`, what the user can do instead: GBE704 none is installed, GBE715 it does not answer.
+        DeployError: GBE704, none is installed; GBE715, none answers.
     """
-    names = (wanted,) if wanted else _ENGINES
+    names = (requested,) if requested else _ENGINES
     silent: list[_Engine] = []
     for name in filter(shutil.which, names):
         answer = shipping.run_captured([name, *_QUESTIONS[name]], timeout_s=_PATIENCE_S)
@@ -107,6 +113,7 @@ def _run_command(
     Args:
         root: The project, whose settings are read.
         port: The port of this machine for probes and metrics.
+        is_served: Also publish the port for calls and events, and pass on the variable with the token.
         arguments: Arguments in addition to those of the image.
     """
     settings = resolve_run(RuntimeConfig(artifacts=str(root / ".graphbus"))).settings
@@ -125,10 +132,10 @@ def _run_command(
     ]
 
 
-_engine = click.option(
-    "--engine", type=click.Choice(_ENGINES), help="What builds and runs images (the first that answers)."
+_engine_option = click.option(
+    "--engine", type=click.Choice(_ENGINES), help="The program that builds and runs images (the first that answers)."
 )
-_serve = click.option("--serve", "is_served", is_flag=True, help="Accept calls and events over HTTP.")
+_serve_option = click.option("--serve", "is_served", is_flag=True, help="Accept calls and events over HTTP.")
 
 
 @click.group("docker", short_help="Write a Dockerfile, build the image, run it.")
@@ -146,13 +153,13 @@ def docker() -> None:
 @docker.command("build", short_help="Write a Dockerfile and build the image.")
 @click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
 @click.option(
-    "--tag", "-t", default="", metavar="NAME[:TAG]", help="What the image is called (name:version of the project)."
+    "--tag", "-t", default="", metavar="NAME[:TAG]", help="The name of the image (name:version of the project)."
 )
 @click.option("--run", "runs", is_flag=True, help="Run the image when it is built.")
 @click.option("--no-build", "writes_only", is_flag=True, help="Write the files and build nothing.")
-@_engine
-@_serve
-@click.option("--requirements", default="", metavar="FILE", help="What the agents need, pinned with hashes.")
+@_engine_option
+@_serve_option
+@click.option("--requirements", default="", metavar="FILE", help="The requirements of the agents, pinned with hashes.")
 @click.option(
     "--include", "includes", multiple=True, metavar="PATH", type=click.Path(exists=True),
     help="A further file or folder that the agents need, e.g. one with data; may be repeated.",
@@ -161,7 +168,7 @@ def docker() -> None:
     "--optional",
     multiple=True,
     metavar="MODULE",
-    help="What the agents import if it is there, and do without if not; may be repeated.",
+    help="A module that the agents import only if it is installed; may be repeated.",
 )
 @click.option(
     "--python", default="", metavar="VERSION", help="3.11 to 3.14 (3.11, or the next that `requires-python` allows)."
@@ -169,18 +176,18 @@ def docker() -> None:
 @click.option(
     "--base", default="", metavar="IMAGE", help="Build on this image instead; it needs Python, pip and a shell."
 )
-@click.option("--allow-unpinned", "may_float", is_flag=True, help="Let --base go without a digest.")
+@click.option("--allow-unpinned", "may_float", is_flag=True, help="Accept a --base without a digest.")
 @shipping.writing_options
 def build(*, tag: str, engine: _EngineName | None, runs: bool, writes_only: bool, **given: Any) -> None:
     """Write a Dockerfile for the graph in ARTIFACTS, a folder (.graphbus by default), and build the image.
 
     The image has Python, the runtime and the agents: no command line, nothing that builds or negotiates, no model. Its base is
-    pinned by digest and all packages by hash. It runs as a user without a name, writes to /var/lib/graphbus alone, and says
-    at port 8080 how it is. Without docker or podman the files are written, and the image is not: that is a failure, unless
-    --no-build asks for the files alone.
+    pinned by digest and all packages by hash. It runs as an unnamed user, writes only to /var/lib/graphbus, and answers health
+    probes on port 8080. Without docker or podman, only the files are written and the command fails; use --no-build to write
+    only the files.
 
-    Exit status: 0 done; 6 the artifacts are damaged, or older than the source files; 8 a file would be overwritten, packages
-    are not pinned, there is no engine, or it has failed.
+    Exit status: 0 done; 6 the artifacts are damaged, or older than the source files; 8 a file exists already, packages
+    are not pinned, or the engine is missing or has failed.
 
     \b
     Examples:
@@ -191,50 +198,50 @@ def build(*, tag: str, engine: _EngineName | None, runs: bool, writes_only: bool
       graphbus docker build --serve --run
       graphbus docker build --check
     """
-    wanted = _ImageOptions(**{name: given[name] for name in _ImageOptions._fields})
-    wish = shipping.WriteOptions(**{name: given[name] for name in shipping.WriteOptions._fields})
-    if runs and (writes_only or wish != shipping.WriteOptions(is_forced=wish.is_forced)):
-        reason = "only an image that is built can run, and the graph writes to stdout"
+    options = _ImageOptions(**{name: given[name] for name in _ImageOptions._fields})
+    write_options = shipping.WriteOptions(**{name: given[name] for name in shipping.WriteOptions._fields})
+    if runs and (writes_only or write_options != shipping.WriteOptions(is_forced=write_options.is_forced)):
+        reason = "these options build no image, or write to stdout, which the running graph needs"
         raise UsageError("GBE132", option="--run", other="--no-build, --check, --diff or --json", reason=reason)
-    if wanted.base and wanted.python:
+    if options.base and options.python:
         raise UsageError("GBE132", option="--base", other="--python", reason="a base image contains its own Python")
-    root, files = _plan_image(wanted)
+    root, files = _plan_image(options)
     tag = _check_tag(tag) if tag else name_image(root)
-    builds = not (writes_only or wish.is_check or wish.is_diff)
+    builds = not (writes_only or write_options.is_check or write_options.is_diff)
     found = _Engine(engine or "docker")
     if builds:  # raises before anything is written if an image is required
-        found = _find_engine(engine, _FILES_ALONE if runs or engine else "")
-    states = shipping.write_files(Path(os.path.relpath(root)), files, wish)
+        found = _find_engine(engine, _ONLY_FILES if runs or engine else "")
+    states = shipping.write_files(Path(os.path.relpath(root)), files, write_options)
     as_docker = ["--format", "docker"] if found.name == "podman" else []  # otherwise podman drops HEALTHCHECK
     command = [found.name, "build", *as_docker, "--tag", tag, "."]
     is_built = builds and not found.missing
     if is_built:
         shipping.run_at_terminal(command, root)
-    if wish.as_json:
+    if write_options.as_json:
         console.emit_json({"files": states, "image": tag, "command": command, "is_built": is_built})
     elif is_built:
         console.print_line(f"{console.style('built', 'good')}        {tag}")
     if found.missing:
-        raise found.refusal(_elsewhere(command, root))
+        raise found.refusal(_build_elsewhere_hint(command, root))
     if runs:
         shipping.replace_process(
-            _run_command(found.name, tag, root, port=HEALTH_PORT, is_served=wanted.is_served), root
+            _run_command(found.name, tag, root, port=HEALTH_PORT, is_served=options.is_served), root
         )
 
 
 @docker.command("run", short_help="Run the image with as few rights as it needs.")
 @click.argument("arguments", metavar="[-- ARGUMENTS]", nargs=-1)
-@click.option("--tag", "-t", default="", metavar="NAME[:TAG]", help="Which image (name:version of the project).")
-@_engine
-@_serve
+@click.option("--tag", "-t", default="", metavar="NAME[:TAG]", help="The image (name:version of the project).")
+@_engine_option
+@_serve_option
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
     default=HEALTH_PORT,
     metavar="PORT",
-    help="Of this machine, for probes (8080).",
+    help="The port of this machine for probes (8080).",
 )
-@click.option("--dry-run", "is_dry", is_flag=True, help="Show the command alone.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only print the command.")
 def run(
     *,
     arguments: tuple[str, ...],
@@ -244,9 +251,9 @@ def run(
     port: int,
     is_dry: bool,
 ) -> None:
-    """Run the image of the project that this folder is in: read-only, without capabilities, and reachable from here alone.
+    """Run the image of the current project: read-only, without capabilities, and reachable only from this machine.
 
-    What the graph keeps goes into the volume NAME-state. ARGUMENTS are added to those of the image; see
+    What the agents store goes into the volume NAME-state. ARGUMENTS are added to those of the image; see
     `python -m graphbus_core.runtime --help`. An image that was built with --serve is run with --serve, and its token comes
     from the environment.
 
@@ -277,19 +284,19 @@ def _check_tag(tag: str) -> str:
     return tag
 
 
-def _elsewhere(command: list[str], root: Path) -> str:
-    """Say how to build the image on another machine from the files that were written."""
+def _build_elsewhere_hint(command: list[str], root: Path) -> str:
+    """Return the part of a hint that says how to build the image on another machine from the written files."""
     where = os.path.relpath(root)
     there = "" if where == "." else f"cd {shlex.quote(where)} && "
-    return f"build it where there is one: `{there}{shlex.join(command)}`. The files are written; --no-build asks for no more"
+    return f"build the image from the written files on a machine that has it: `{there}{shlex.join(command)}`"
 
 
-# --- What goes into the image ---------------------------------------------------------------------------------------
+# --- What goes into the image ---------------------------------------------------------------------
 
 DOORS = ("graphbus_core.runtime", "graphbus_core.hosting.serving.health")
-"""The two commands of a container. The names that agents import come with the package itself."""
+"""The modules that a container runs. What agents import comes with the package `graphbus_core` itself."""
 LEFT_BEHIND = "graphbus_core.build"
-"""The package names `build_graph` as well, for those who have it."""
+"""Left out although `graphbus_core` refers to it: `build_graph` is imported only when it is used."""
 _NAME = "graphbus_runtime"
 WHEEL_NAME = wheel.wheel_name(_NAME)
 _METADATA = f"""\
@@ -305,12 +312,12 @@ Requires-Dist: msgspec>=0.20
 
 @cache
 def make_wheel() -> bytes:
-    """Return a wheel of Runtime Mode, without what builds, as bytes."""
-    return wheel.pack_wheel(_NAME, _modules(), {"METADATA": _METADATA})
+    """Return a wheel of Runtime Mode, without the modules that build, as bytes."""
+    return wheel.pack_wheel(_NAME, _collect_modules(), {"METADATA": _METADATA})
 
 
-def _modules() -> dict[str, bytes]:
-    """Return path -> bytes of every module that the entry modules import, also inside functions."""
+def _collect_modules() -> dict[str, bytes]:
+    """Return path -> bytes of every module that those in `DOORS` import, also inside functions."""
     top = Path(graphbus_core.__file__).parents[1]
     finder = ModuleFinder(path=[str(top)], excludes=[LEFT_BEHIND])
     for door in DOORS:
@@ -321,7 +328,7 @@ def _modules() -> dict[str, bytes]:
 
 
 class _ImageOptions(NamedTuple):
-    """The options of the command by the names of its parameters, in the order in which the command is shown again."""
+    """The options by the names of the parameters, in their order in the command that the Dockerfile quotes."""
 
     requirements: str
     python: str
@@ -333,95 +340,117 @@ class _ImageOptions(NamedTuple):
     artifacts: str
 
 
-def _plan_image(wanted: _ImageOptions) -> tuple[Path, Files]:
+def _plan_image(options: _ImageOptions) -> tuple[Path, Files]:
     """Collect everything that the artifacts need at run time; return the project root and the files of the image.
 
     Raises:
         ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each file that was changed since, GBE515.
-        DeployError: GBE703, GBE710-714, GBE738.
+        DeployError: GBE703, GBE710-714 or GBE738: an option, or a value of pyproject.toml, cannot be used.
     """
-    project = read_project(wanted.artifacts)
+    project = read_project(options.artifacts)
     root, manifest = project.root, project.manifest
-    wanted = wanted._replace(
-        requirements=_below(root, wanted.requirements),
-        artifacts=_below(root, wanted.artifacts),
-        includes=tuple(_included(root, path) for path in wanted.includes),
+    options = options._replace(
+        requirements=_path_in_project(root, options.requirements),
+        artifacts=_path_in_project(root, options.artifacts),
+        includes=tuple(_path_to_include(root, path) for path in options.includes),
     )
-    theirs = _their_requirements(project, wanted)
-    base = _base(project, wanted)
-    own = [PROJECT_FILE] if (root / PROJECT_FILE).is_file() else []  # it has the settings, and marks the project root
-    shown = {**wanted._asdict(), "includes": tuple(path.rstrip("/") for path in wanted.includes)}
+    agent_requirements = _read_agent_requirements(project, options)
+    base = _choose_base(project, options)
+    own = [PROJECT_FILE] if (root / PROJECT_FILE).is_file() else []  # holds the settings, and marks the project root
+    shown = {**options._asdict(), "includes": tuple(path.rstrip("/") for path in options.includes)}
     plan = ImagePlan(
         command=shipping.command_line("graphbus docker build", shown),
         base=base,
         wheel=WHEEL_NAME,
-        artifacts=wanted.artifacts,
+        artifacts=options.artifacts,
         artifact_files=(*store.ARTIFACTS, store.MANIFEST),
         sources=tuple(sorted({*store.needed_files(manifest), *own})),
-        includes=wanted.includes,
-        requirements=wanted.requirements,
-        third_party=tuple(name for name in manifest.third_party if name not in wanted.optional),
+        includes=options.includes,
+        requirements=options.requirements,
+        third_party=tuple(name for name in manifest.third_party if name not in options.optional),
         labels=dict(_labels(project, base)),
-        is_served=wanted.is_served,
+        is_served=options.is_served,
         writable=folders_to_write(project.run.powers),
     )
     packed = make_wheel()
-    requirements = join_requirements(_pins(project, wanted), WHEEL_NAME, sha256(packed).hexdigest(), theirs)
+    requirements = join_requirements(
+        _graphbus_requirements(project, options), WHEEL_NAME, sha256(packed).hexdigest(), agent_requirements
+    )
     return root, generate_image(plan, requirements=requirements, wheel=packed)
 
 
-def _base(project: BuiltProject, wanted: _ImageOptions) -> str:
-    if wanted.base:
-        return check_base(wanted.base, may_float=wanted.may_float)
-    return BASES[choose_python(wanted.python, text_of(project.about, "requires-python"))]
+def _choose_base(project: BuiltProject, options: _ImageOptions) -> str:
+    """Return the base image: that of `--base`, or the pinned image of a Python version that the project allows."""
+    if options.base:
+        return check_base(options.base, may_float=options.may_float)
+    return BASES[choose_python(options.python, text_of(project.about, "requires-python"))]
 
 
-def _included(root: Path, path: str) -> str:
-    below = _below(root, path)
+def _path_to_include(root: Path, path: str) -> str:
+    """Return the path relative to the project, with `/` after a folder; the project itself is refused with GBE714."""
+    below = _path_in_project(root, path)
     if not below:
-        raise DeployError("GBE714", path=path, reason="it is the whole project; name only the parts that are needed")
+        advice = "Pass only the files and folders that the agents need."
+        raise DeployError("GBE714", path=path, reason="it is the whole project", advice=advice)
     return f"{below}/" if os.path.isdir(path) else below
 
 
-def _below(root: Path, path: str) -> str:
-    """Return a path relative to the project; empty for the project itself, and for an empty path."""
+def _path_in_project(root: Path, path: str) -> str:
+    """Return a path relative to the project; empty for the project itself, and for an empty path.
+
+    Raises:
+        DeployError: GBE714, the path is outside the project.
+    """
     resolved = Path(path).resolve() if path else root
     if not resolved.is_relative_to(root):
-        raise DeployError("GBE714", path=path, reason=f"it is not below the project {root}")
+        advice = "Copy it into the project, and pass the path of the copy."
+        raise DeployError("GBE714", path=path, reason=f"it is outside of the project folder {root}", advice=advice)
     return "" if resolved == root else resolved.relative_to(root).as_posix()
 
 
-def _their_requirements(project: BuiltProject, wanted: _ImageOptions) -> dict[str, str]:
-    brought = {"msgspec", *(["opentelemetry"] if project.run.settings.tracing else []), *wanted.optional}
-    needed = [name for name in project.manifest.third_party if name not in brought]
-    if not wanted.requirements:
+def _read_agent_requirements(project: BuiltProject, options: _ImageOptions) -> dict[str, str]:
+    """Return distribution -> requirement with hashes, from the file of `--requirements`; empty without the option.
+
+    Raises:
+        DeployError: GBE710 if the agents need packages and no file was given, GBE711, GBE714 for an unusable file.
+    """
+    included = {"msgspec", *(["opentelemetry"] if project.run.settings.tracing else []), *options.optional}
+    needed = [name for name in project.manifest.third_party if name not in included]
+    if not options.requirements:
         if needed:
             raise DeployError("GBE710", modules=", ".join(needed))
         return {}
     try:
-        text = (project.root / wanted.requirements).read_text(encoding="utf-8")
+        text = (project.root / options.requirements).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise DeployError("GBE714", path=wanted.requirements, reason=f"{reason[:1].lower()}{reason[1:]}") from None
-    return read_hashed(text, wanted.requirements)
+        reason, advice = "it is not UTF-8 text", "Save the file as UTF-8."
+        if isinstance(error, OSError):
+            reason, advice = reason_of(error), advise_on(error, options.requirements)
+        raise DeployError("GBE714", path=options.requirements, reason=reason, advice=advice) from None
+    return read_hashed(text, options.requirements)
 
 
-def _pins(project: BuiltProject, wanted: _ImageOptions) -> Iterator[str]:
-    """Yield the pinned requirements of GraphBus that this project needs at run time."""
+def _graphbus_requirements(project: BuiltProject, options: _ImageOptions) -> Iterator[str]:
+    """Yield the texts of the lock files with the requirements of GraphBus that this project needs at run time."""
     lock = package_files("graphbus_core.deploy") / "lock"
-    needed = {"runtime": True, "serve": wanted.is_served, "otel": project.run.settings.tracing}
+    settings = project.run.settings
+    is_on_nats = settings.ledger.startswith(("nats://", "tls://"))
+    needed = {"runtime": True, "serve": options.is_served, "otel": settings.tracing, "nats": is_on_nats}
     return ((lock / f"{name}.txt").read_text(encoding="utf-8") for name, is_needed in needed.items() if is_needed)
 
 
 def _labels(project: BuiltProject, base: str) -> Iterator[tuple[str, str]]:
-    """Yield OCI labels from pyproject.toml; the pipeline that builds the image adds others, e.g. the revision."""
+    """Yield name and value of OCI labels, from pyproject.toml and the base image; unknown and unprintable values are left out.
+
+    The pipeline that builds the image adds others, e.g. the revision.
+    """
     urls = project.about.get("urls")
-    at = {key.lower(): url for key, url in urls.items()} if isinstance(urls, dict) else {}
+    addresses = {key.lower(): url for key, url in urls.items()} if isinstance(urls, dict) else {}
     name, _, digest = base.partition("@")
     known = {
         "title": project.about.get("name") or project.root.name,
         "version": project.about.get("version"),
-        "source": at.get("source") or at.get("repository"),
+        "source": addresses.get("source") or addresses.get("repository"),
         "base.name": name,
         "base.digest": digest,
     }

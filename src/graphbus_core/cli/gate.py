@@ -50,13 +50,13 @@ class _GateOptions(NamedTuple):
 @click.option("--new", default="", metavar="TEXT", help="A file with the new text of FILE; `-` is stdin.")
 @click.option("--patch", default="", metavar="DIFF", help="A unified diff for the working tree; `-` is stdin.")
 @click.option("--against", default="", metavar="REV", help="Compare the working tree with this revision (HEAD).")
-@click.option("--staged", is_flag=True, help="Judge what is staged, compared with HEAD.")
+@click.option("--staged", is_flag=True, help="Judge the staged changes, compared with HEAD.")
 @click.option("--allow", multiple=True, metavar="GLOB", help="Allow changes to these files too, e.g. 'tests/**'.")
 @click.option("--base-tests", is_flag=True, help="Run only the tests from before the change.")
 @click.option("--unsafe-verify", is_flag=True, help="Accept changes that cannot be run or tested.")
 @click.option("--format", "form", type=click.Choice(["text", "json", "sarif"]), help="The format of the report (text).")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-def gate(**wished: Any) -> int:
+def gate(**values: Any) -> int:
     """Run the gate on a change that a person or another tool made, rung by rung, as on the proposals of agents. Nothing
     is written.
 
@@ -75,70 +75,81 @@ def gate(**wished: Any) -> int:
       git diff | graphbus -C ../clean gate --patch -
       graphbus gate agents/orders.py --new proposal.py
     """
-    form = console.chosen_format(wished)
-    wanted = _GateOptions(**wished)
-    _check_usage(wanted)
-    return _gate(wanted, form)
+    form = console.chosen_format(values)
+    options = _GateOptions(**values)
+    _check_usage(options)
+    return _run_gate(options, form)
 
 
-def _check_usage(wanted: _GateOptions) -> None:
-    """Refuse options that do not go together."""
-    ways = [f"--{name}" for name in ("new", "patch", "against", "staged") if getattr(wanted, name)]
-    message = f"{ways[0]} and {ways[1]} contradict each other." if len(ways) > 1 else ""
-    if bool(wanted.path) != bool(wanted.new):
-        message = "FILE and --new, its whole new text, belong together."
+def _check_usage(options: _GateOptions) -> None:
+    """Raise GBE110 if options contradict each other, or FILE and `--new` are not both given."""
+    given = [f"--{name}" for name in ("new", "patch", "against", "staged") if getattr(options, name)]
+    message = f"{given[0]} and {given[1]} contradict each other: pass one of them." if len(given) > 1 else ""
+    if bool(options.path) != bool(options.new):
+        message = "FILE and --new go together: pass both, or neither."
     if message:
-        raise UsageError("GBE110", message=message, command="graphbus gate")
+        raise UsageError("GBE110", message=message, command="graphbus gate", purpose="see its arguments and options")
 
 
-def _gate(wanted: _GateOptions, form: str) -> int:
+def _run_gate(options: _GateOptions, form: str) -> int:
+    """Run the gate on the change, print the report, and return the exit status."""
     root = settings.find_root([Path.cwd()])
-    words: dict[str, str] = {}
+    output: dict[str, str] = {}  # rung -> output of the code that it ran
     with ExitStack() as stack:
-        change, base = _read_change(wanted, root, stack)
-        change = change._replace(allow=wanted.allow, is_for_base_tests=wanted.base_tests)
-        report = judge_change(change, words.__setitem__)
+        change, base = _read_change(options, root, stack)
+        change = change._replace(allow=options.allow, is_for_base_tests=options.base_tests)
+        report = judge_change(change, output.__setitem__)
     refused = {rung.path for rung in report.rungs if rung.path in change.unjudged}
     files = tuple(sorted({*change.files, *refused}))
     others = tuple(path for path in change.unjudged if path not in refused)
     judged = _JudgedChange(report, files, base, others, str(root))
     if form == "text":
-        console.print_lines(_as_text(judged, words))
+        console.print_lines(_as_text(judged, output))
     elif form == "json":
         console.emit_json(_as_json(judged))
     else:
-        console.emit_json(as_sarif("GraphBus gate", judged.root, _remarks(judged), about=CODES))
+        console.emit_json(as_sarif("GraphBus gate", judged.root, _as_remarks(judged), about=CODES))
     return 0 if report.passed else _REFUSED
 
 
-def _read_change(wanted: _GateOptions, root: Path, stack: ExitStack) -> tuple[ForeignChange, str]:
-    """Read the change and the project before it; return it with the name of what it is compared with."""
-    if wanted.new:
-        path = _below(root, wanted.path)
-        return foreign.change_of_files(root, _settings(root, wanted), {path: _read(wanted.new)}), "the working tree"
-    if wanted.patch:
-        files = apply_patch(_read(wanted.patch), lambda path: foreign.bytes_on_disk(root, path))
-        after = {path: after for path, (_, after) in files.items() if _is_judged(path, wanted)}
+def _read_change(options: _GateOptions, root: Path, stack: ExitStack) -> tuple[ForeignChange, str]:
+    """Return the change that the options name, and the name of the state that it is compared with.
+
+    It is the new text of one file, a patch, or the difference between the working tree (or the index) and a revision. The
+    temporary files that it needs are removed when `stack` is closed.
+    """
+    if options.new:
+        path = _path_in_project(root, options.path)
+        return foreign.change_of_files(
+            root, _load_settings(root, options), {path: _read_input(options.new)}
+        ), "the working tree"
+    if options.patch:
+        files = apply_patch(_read_input(options.patch), lambda path: foreign.bytes_on_disk(root, path))
+        after = {path: after for path, (_, after) in files.items() if _is_in_scope(path, options)}
         others = tuple(sorted(files.keys() - after.keys()))
-        change = foreign.change_of_files(root, _settings(root, wanted), after)
+        change = foreign.change_of_files(root, _load_settings(root, options), after)
         return change._replace(unjudged=others), "the working tree"
-    revision = wanted.against or "HEAD"
+    revision = options.against or "HEAD"
     repository = repository_of(root)
     found = difference_from(
-        repository, revision, is_staged=wanted.staged, is_judged=lambda path: _is_judged(path, wanted)
+        repository, revision, is_staged=options.staged, is_judged=lambda path: _is_in_scope(path, options)
     )
     tree = stack.enter_context(tree_at(repository, found.commit))
-    project = foreign.read_project(tree, _settings(tree, wanted), f"{root} at {revision}")
-    others = _not_made_here(repository, project.config.settings.artifacts, found)
+    project = foreign.read_project(tree, _load_settings(tree, options), f"{root} at {revision}")
+    others = _find_unjudged_files(repository, project.config.settings.artifacts, found)
     return ForeignChange(project, found.files, links=found.links, unjudged=others), f"{revision} ({found.commit[:7]})"
 
 
-def _is_judged(path: str, wanted: _GateOptions) -> bool:
-    return path.endswith(".py") or any(matches_glob(path, glob) for glob in wanted.allow)
+def _is_in_scope(path: str, options: _GateOptions) -> bool:
+    """True if the gate judges a change to this file: Python, or allowed by `--allow`."""
+    return path.endswith(".py") or any(matches_glob(path, glob) for glob in options.allow)
 
 
-def _not_made_here(repository: Repository, artifacts: str, difference: Difference) -> tuple[str, ...]:
-    """Return the other changed files without those that a build wrote: artifacts, and untracked files in their folder."""
+def _find_unjudged_files(repository: Repository, artifacts: str, difference: Difference) -> tuple[str, ...]:
+    """Return the changed files that the gate does not judge.
+
+    Left out are the artifacts, the lock, and all other files of the artifact folder that git does not track.
+    """
     from graphbus_core.negotiation.lock import LOCK
 
     written = {f"{artifacts}/{name}" for name in (*store.ARTIFACTS, store.MANIFEST, LOCK)}
@@ -147,26 +158,29 @@ def _not_made_here(repository: Repository, artifacts: str, difference: Differenc
     return tuple(path for path in difference.others if path not in below or (path not in written and path in tracked))
 
 
-def _settings(root: Path, wanted: _GateOptions) -> Settings:
-    """Return the settings from before the change, so that no change loosens the gate that judges it."""
+def _load_settings(root: Path, options: _GateOptions) -> Settings:
+    """Return the settings in the folder, with unverified changes allowed if `--unsafe-verify` was passed.
+
+    The caller passes the project as it was before the change, so that a change cannot loosen its own gate.
+    """
     found = settings.load(root)
-    if not wanted.unsafe_verify:
+    if not options.unsafe_verify:
         return found
     change = msgspec.structs.replace
     return change(found, gate=change(found.gate, allow_unverified=True))
 
 
-def _below(root: Path, path: str) -> str:
-    """Return a path relative to the project; one that leads out of it stays as it is, and the gate refuses it."""
+def _path_in_project(root: Path, path: str) -> str:
+    """Return a path relative to the project; a path outside is returned unchanged, and the gate refuses it."""
     whole = Path(os.path.normpath(Path.cwd() / path))
     return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else path
 
 
-def _read(name: str) -> bytes:
+def _read_input(name: str) -> bytes:
     """Read a file, or standard input.
 
     Raises:
-        EditError: GBE343.
+        EditError: GBE343, the file cannot be read.
     """
     if name == "-":
         return sys.stdin.buffer.read()
@@ -174,38 +188,38 @@ def _read(name: str) -> bytes:
         return Path(name).read_bytes()
     except OSError as reason:
         why = (reason.strerror or str(reason)).lower()
-        raise EditError("GBE343", where=Place(name), path=name, reason=why) from None
+        raise EditError("GBE343", where=Place(name), reason=why) from None
 
 
-# --- what the gate says of a change ------------------------------------------------------------
+# --- the report ------------------------------------------------------------
 
 _HINTS: Mapping[str, str] = {
-    "G0.path": "Give the path as the project spells it.",
-    "G0.not-agent-file": "Name it with --allow if this change may touch it.",
-    "G0.unjudged": "Name it with --allow if you know what it does, or change it in a commit of its own.",
-    "G0.protected": "Name it with --allow; what `protected_files` of the settings protects stays protected.",
+    "G0.path": "Write the path exactly as the file is named in the project.",
+    "G0.not-agent-file": "Pass it to --allow if the change may touch it.",
+    "G0.unjudged": "Pass it to --allow if its effect is known, or change it in a separate commit.",
+    "G0.protected": "Pass it to --allow. Files in `protected_files` of the settings cannot be allowed.",
     "G0.size": "Split the change, or raise the limit in [tool.graphbus.gate].",
     "G3.import": "Add the package to the project first, or set allow_external_dependencies.",
-    "G3.prompt": "Change prompts in a commit of their own.",
-    "G3.arbiter": "Change who decides in a commit of its own.",
-    "G4.agents": "Name the file with --allow if agents may come or go in it.",
-    "G4.edge": "Keep the subscription, or let the publisher stop first.",
+    "G3.prompt": "Change prompts in a separate commit.",
+    "G3.arbiter": "Change arbiters in a separate commit.",
+    "G4.agents": "Pass the file to --allow if agents may be added or removed in it.",
+    "G4.edge": "Keep the subscription, or remove the publication first.",
     "G4.unknown": "Write keys, topics and arguments as constants, or declare the payload with @publishes.",
-    "G6.tests": "A changed test does not help: the tests from before decide first.",
-    "G3": "Code that was there already may go on doing it; this change may not begin.",
+    "G6.tests": "Correct the change, not the test: the tests from before the change are run first.",
+    "G3": "Leave this out: only code that did it before the change may do it.",
     "G4": "Change the other end of the edge in the same change.",
-    "G5": "Import it yourself: python -c 'import ...'.",
+    "G5": "Import the module to see the error: python -c 'import ...'.",
 }
 
 
 class _JudgedChange(NamedTuple):
-    """The report of the gate, with the change that it is about.
+    """The report of the gate, and the files that it concerns.
 
     Attributes:
         report: The results of the rungs.
-        files: What was judged.
-        base: What the change was compared with.
-        others: Other files that differ and were not judged.
+        files: The files that were judged.
+        base: The name of the state that the change was compared with.
+        others: Changed files that were not judged.
         root: The project root, absolute.
     """
 
@@ -216,12 +230,12 @@ class _JudgedChange(NamedTuple):
     root: str
 
 
-def _hint_of(rung: RungResult) -> str:
-    """Return what to do about a refusal; empty if its message says it."""
+def _find_hint(rung: RungResult) -> str:
+    """Return the hint for a refusal; empty if there is none, or the rung did not fail."""
     if rung.status != "failed":
         return ""
     if rung.code.endswith(".unverified"):
-        return "--unsafe-verify lets it pass."
+        return "Pass --unsafe-verify to accept it unverified."
     return _HINTS.get(rung.code) or _HINTS.get(rung.rung, "")
 
 
@@ -234,55 +248,61 @@ _MARKS: Mapping[str, tuple[str, console.Role]] = {
 }
 
 
-def _as_text(judged: _JudgedChange, words: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each rung with the output of tried code and a hint, other changes, and a summary."""
+def _as_text(judged: _JudgedChange, output: Mapping[str, str]) -> Iterator[str]:
+    """Yield each rung with its hint and the output of the code it ran, then other changes and a summary."""
     if judged.files:
         yield f"{pluralize(len(judged.files), 'file')} against {judged.base}: {sanitize(', '.join(judged.files))}"
         for rung in judged.report.rungs:
             yield from _rung_lines(rung)
-            yield from (f"      {style('|', 'dim')} {sanitize(line)}" for line in words.get(rung.rung, "").splitlines())
+            yield from (
+                f"      {style('|', 'dim')} {sanitize(line)}" for line in output.get(rung.rung, "").splitlines()
+            )
         for change in judged.report.schema_changes:
-            yield f"  {style('~', 'warn')} {sanitize(change.method)}: its contract changes, and no edge breaks."
+            yield f"  {style('~', 'warn')} {sanitize(change.method)}: its contract changes, but no edge breaks."
+        yield from (f"  {style('~', 'warn')} {sanitize(each)}" for each in judged.report.removed)
     else:
         yield f"{style('✓', 'good')} Nothing to judge: no Python file differs from {judged.base}."
     if judged.others and judged.report.passed:
-        yield f"  {style('-', 'dim')} not judged, and not there when it was tried: {sanitize(', '.join(judged.others))}"
+        others = sanitize(", ".join(judged.others))
+        yield f"  {style('-', 'dim')} not judged, and absent from the copy in which the tests ran: {others}"
     if judged.files:
-        yield _summary(judged.report)
+        yield _summary_line(judged.report)
 
 
 def _rung_lines(rung: RungResult) -> Iterator[str]:
+    """Yield a rung: mark, name, code, place and message, then the hint."""
     mark, role = _MARKS[rung.status]
     name, place = f"{rung.rung} {RUNGS.get(rung.rung, '')}", f"{rung.path}:{rung.line}" if rung.line else rung.path
     first, *more = rung.message.splitlines() or [""]
-    said = [
+    parts = [
         style(rung.code, role) if rung.code else "",
         style(sanitize(place), "strong") if place else "",
         sanitize(first),
     ]
-    yield f"  {style(mark, role)} {name:<14} {'  '.join(filter(None, said))}".rstrip()
+    yield f"  {style(mark, role)} {name:<14} {'  '.join(filter(None, parts))}".rstrip()
     yield from (f"      {sanitize(line)}" for line in more)
-    if hint := _hint_of(rung):
+    if hint := _find_hint(rung):
         yield f"      {style('hint:', 'name')} {hint}"
 
 
-def _summary(report: GateReport) -> str:
+def _summary_line(report: GateReport) -> str:
+    """Return whether the change passed or which rung refused it, and which rungs were not run or verified nothing."""
     if report.failure:
         rung = report.failure.rung
         return f"{style('✗ Refused', 'bad')} by {rung} {RUNGS.get(rung, '')}. Nothing was written."
     skipped = [rung for rung in report.rungs if rung.status == "not_run"]
     unverified = ", ".join(rung.code for rung in skipped if rung.code)
-    said = f"{style('✓ Passed', 'good')} {pluralize(len(report.rungs) - len(skipped), 'rung')}"
-    said += f"; not run: {', '.join(rung.rung for rung in skipped)}." if skipped else "."
-    return said + (f" Not verified: {unverified}." if unverified else "")
+    parts = f"{style('✓ Passed', 'good')} {pluralize(len(report.rungs) - len(skipped), 'rung')}"
+    parts += f"; not run: {', '.join(rung.rung for rung in skipped)}." if skipped else "."
+    return parts + (f" Not verified: {unverified}." if unverified else "")
 
 
 # --- JSON -------------------------------------------------------------------------------------
 
 
 def _as_json(judged: _JudgedChange) -> dict[str, Any]:
-    """Return the report for `--json`; paths are relative to `root`, lines count from 1 (0: the file as a whole)."""
-    said = ("rung", "status", "code", "path", "line", "message")
+    """Return the report for `--json`; paths are relative to `root`, lines count from 1; 0 means the whole file."""
+    parts = ("rung", "status", "code", "path", "line", "message")
     return {
         "root": judged.root,
         "base": judged.base,
@@ -291,26 +311,27 @@ def _as_json(judged: _JudgedChange) -> dict[str, Any]:
         "not_judged": list(judged.others),
         "rungs": [
             {
-                **{name: getattr(rung, name) for name in said},
+                **{name: getattr(rung, name) for name in parts},
                 "name": RUNGS.get(rung.rung, ""),
-                "hint": _hint_of(rung),
+                "hint": _find_hint(rung),
             }
             for rung in judged.report.rungs
         ],
         "contract_changes": [change.method for change in judged.report.schema_changes],
+        "removals": list(judged.report.removed),
     }
 
 
 # --- SARIF ------------------------------------------------------------------------------------
 
 
-def _remarks(judged: _JudgedChange) -> Iterator[Remark]:
+def _as_remarks(judged: _JudgedChange) -> Iterator[Remark]:
     """Yield refusals as errors, and rungs that could not verify the change as warnings."""
     for rung in judged.report.rungs:
         if rung.code:
             severity: Severity = "error" if rung.status == "failed" else "warning"
             title, path = re.sub("[.-]", " ", rung.code), rung.path or judged.files[0]
             yield Remark(
-                severity, rung.code, title, rung.message, _hint_of(rung), path, {"startLine": rung.line or 1},
+                severity, rung.code, title, rung.message, _find_hint(rung), path, {"startLine": rung.line or 1},
                 key=(rung.code, path),
             )  # fmt: skip

@@ -16,6 +16,7 @@ from graphbus_core.cli import console
 from graphbus_core.compiler.discover import find_import_root, module_name
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import Place, UsageError, did_you_mean, raise_all
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.topics import is_topic, is_topic_or_pattern
@@ -27,12 +28,12 @@ _TAKEN_NAMES = frozenset({"Event", "GraphBusNode"})
 
 
 class _NewAgent(NamedTuple):
-    """The agent that the command line asks for; each topic and name occurs once."""
+    """The agent to generate: its class name, and the topics and agents of the options, each once."""
 
     name: str
-    heard: tuple[str, ...] = ()
-    said: tuple[str, ...] = ()
-    needed: tuple[str, ...] = ()
+    subscribes: tuple[str, ...] = ()
+    publishes: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
 
 
 @click.group("generate", short_help="Add an agent and its test to a project.")
@@ -48,10 +49,14 @@ def generate() -> None:
 @generate.command("agent", short_help="Add an agent and its test.")
 @click.argument("name")
 @click.option(
-    "--subscribes", "heard", multiple=True, metavar="TOPIC", help="A topic that it subscribes to; may be repeated."
+    "--subscribes", "subscribes", multiple=True, metavar="TOPIC", help="A topic that it subscribes to; may be repeated."
 )
-@click.option("--publishes", "said", multiple=True, metavar="TOPIC", help="A topic that it publishes; may be repeated.")
-@click.option("--depends-on", "needed", multiple=True, metavar="AGENT", help="An agent that it needs; may be repeated.")
+@click.option(
+    "--publishes", "publishes", multiple=True, metavar="TOPIC", help="A topic that it publishes; may be repeated."
+)
+@click.option(
+    "--depends-on", "depends_on", multiple=True, metavar="AGENT", help="An agent that it needs; may be repeated."
+)
 @click.option(
     "--path",
     "folder",
@@ -74,43 +79,44 @@ def agent(*, name: str, folder: Path | None, as_json: bool, **topics: tuple[str,
       graphbus generate agent Shipping --subscribes /Order/Created
       graphbus generate agent Billing --depends-on OrderProcessor
     """
-    wish = _NewAgent(name, **{kind: tuple(dict.fromkeys(given)) for kind, given in topics.items()})
-    project = _read_whole(folder)
-    folder = folder or _folder_of(project)
-    raise_all(_refusals(wish, project))
-    files = _write_new(_new_files(wish, folder, project))
+    new_agent = _NewAgent(name, **{kind: tuple(dict.fromkeys(given)) for kind, given in topics.items()})
+    project = _read_project(folder)
+    folder = folder or _choose_folder(project)
+    raise_all(_find_errors(new_agent, project))
+    files = _write_new(_render_files(new_agent, folder, project))
     if as_json:
-        console.emit_json({"agent": wish.name, "files": files})
+        console.emit_json({"agent": new_agent.name, "files": files})
         return
     for path in files:
         console.print_line(f"{console.style('✓', 'good')} Wrote {path}")
     console.print_note(f"Next: graphbus check {shlex.quote(str(folder))}")
 
 
-def _refusals(wish: _NewAgent, project: Project) -> Iterator[UsageError]:
-    """Yield an error for each name or topic that is not valid, or does not fit the existing agents."""
+def _find_errors(new_agent: _NewAgent, project: Project) -> Iterator[UsageError]:
+    """Yield an error for each name that is invalid, taken or unknown, each invalid topic, and topics with equal method names."""
     known = {definition.name: definition for definition in project.definitions}
-    reason = _why_no_class_name(wish.name)
-    if wish.name in known:
-        place = known[wish.name].name_span.place
+    reason = _fault_of_class_name(new_agent.name)
+    if new_agent.name in known:
+        place = known[new_agent.name].name_span.place
         reason = f"an agent of this name already exists at {place.path}:{place.line}"
     if reason:
-        yield UsageError("GBE114", name=wish.name, reason=reason)
-    bad = [topic for topic in wish.heard if not is_topic_or_pattern(topic)]
-    bad += [topic for topic in wish.said if not is_topic(topic)]
-    yield from (UsageError("GBE115", topic=topic) for topic in dict.fromkeys(bad))
-    for topics in (wish.heard, wish.said):
-        named = {_snake(topic): topic for topic in topics}
+        yield UsageError("GBE114", name=new_agent.name, reason=reason)
+    bad = [("--subscribes", topic) for topic in new_agent.subscribes if not is_topic_or_pattern(topic)]
+    bad += [("--publishes", topic) for topic in new_agent.publishes if not is_topic(topic)]
+    yield from (UsageError("GBE115", topic=topic, option=option) for option, topic in dict.fromkeys(bad))
+    for topics in (new_agent.subscribes, new_agent.publishes):
+        named = {_to_snake_case(topic): topic for topic in topics}
         for topic in topics:
-            if named[_snake(topic)] != topic:
-                yield UsageError("GBE116", one=topic, other=named[_snake(topic)], method=_snake(topic))
-    for name in wish.needed:
+            if named[_to_snake_case(topic)] != topic:
+                yield UsageError("GBE116", one=topic, other=named[_to_snake_case(topic)], method=_to_snake_case(topic))
+    for name in new_agent.depends_on:
         if name not in known:
             yield UsageError("GBE117", name=name, suggestion=did_you_mean(name, known))
 
 
-def _why_no_class_name(name: str) -> str:
-    file = _snake(name)
+def _fault_of_class_name(name: str) -> str:
+    """Return why this cannot be the class name of an agent; empty if it can."""
+    file = _to_snake_case(name)
     if name in _TAKEN_NAMES or keyword.iskeyword(name):
         return "the name is reserved"
     if file.startswith("test_") or file.endswith("_test") or file in {"test", "tests", "conftest"}:
@@ -120,11 +126,11 @@ def _why_no_class_name(name: str) -> str:
     return "" if _CLASS_NAME.fullmatch(name) else "it is not a class name in CamelCase"
 
 
-def _folder_of(project: Project) -> Path:
+def _choose_folder(project: Project) -> Path:
     """Return the folder for the agent: `agents`, otherwise the folder of the other agents.
 
     Raises:
-        UsageError: GBE162, they are in several.
+        UsageError: GBE162, the other agents are in several folders.
     """
     usual = Path("agents")
     if usual.is_dir():
@@ -136,33 +142,39 @@ def _folder_of(project: Project) -> Path:
     return Path(root, used[0])
 
 
-def _read_whole(folder: Path | None) -> Project:
+def _read_project(folder: Path | None) -> Project:
     """Read the project that the folder belongs to, by default the working directory; without a pyproject.toml, the folder.
 
     Raises:
-        UsageError: There is no such folder.
+        UsageError: GBE101, there is no such folder; GBE130, it is a file.
     """
-    if folder and not folder.is_dir():
+    if folder and not folder.exists():
         raise UsageError("GBE101", path=str(folder))
+    if folder and not folder.is_dir():
+        reason = "it is a file, not a folder"
+        raise UsageError("GBE130", option="--path", name=folder, reason=reason, example=f"--path {folder.parent}")
     folder = folder or Path()
     root = find_root([folder])
     path = root if (root / PROJECT_FILE).is_file() else folder
     return Project.read(resolve_build(BuildConfig(paths=(str(path),))))
 
 
-def _new_files(wish: _NewAgent, folder: Path, project: Project) -> dict[Path, str]:
+def _render_files(new_agent: _NewAgent, folder: Path, project: Project) -> dict[Path, str]:
     """Return path -> text of the files to write: the agent in the folder, its test in `tests` of the project."""
-    payloads = {topic: _payload_of(topic, project.definitions) for topic in wish.said}
+    payloads = {topic: _known_payload(topic, project.definitions) for topic in new_agent.publishes}
     root = Path(project.config.root)
-    file = f"{_snake(wish.name)}.py"
+    file = f"{_to_snake_case(new_agent.name)}.py"
     relative = (folder.resolve() / file).relative_to(root).as_posix()
     module = module_name(relative, find_import_root(str(root), relative.rpartition("/")[0]))
     test = Path(os.path.relpath(root / "tests" / f"test_{file}"))
-    return {folder / file: _agent_source(wish, payloads), test: _test_source(wish, payloads, module)}
+    return {folder / file: _agent_source(new_agent, payloads), test: _test_source(new_agent, payloads, module)}
 
 
-def _payload_of(topic: str, definitions: Iterable[AgentDefinition]) -> _Payload:
-    """Return the payload that other agents publish on a topic, or a placeholder: field -> built-in type."""
+def _known_payload(topic: str, definitions: Iterable[AgentDefinition]) -> _Payload:
+    """Return the payload that other agents publish on a topic, as field -> type, or a placeholder if there is none.
+
+    A type that needs an import becomes `str`.
+    """
     sent: dict[str, str] = {}
     for definition in definitions:
         for publication in definition.publications:
@@ -176,7 +188,7 @@ def _write_new(files: Mapping[Path, str]) -> list[str]:
     """Write all files or none, and return their paths.
 
     Raises:
-        UsageError: One of them exists already, or cannot be written.
+        UsageError: GBE118 for each file that exists already; GBE113, a file cannot be written.
     """
     raise_all(UsageError("GBE118", where=Place(str(path))) for path in files if path.exists() or path.is_symlink())
     written: list[Path] = []
@@ -188,7 +200,8 @@ def _write_new(files: Mapping[Path, str]) -> list[str]:
     except OSError as reason:
         for done in written:
             done.unlink()
-        raise UsageError("GBE113", where=Place(str(path)), reason=reason.strerror or str(reason)) from reason
+        where, advice = Place(str(path)), advise_on(reason, path)
+        raise UsageError("GBE113", where=where, reason=reason_of(reason), advice=advice) from reason
     return [str(path) for path in files]
 
 
@@ -201,7 +214,7 @@ _EXAMPLES = {"bool": "True", "int": "1", "float": "1.5", "str": '"text"', "list"
 """The types that a new agent may use without an import, each with an example."""
 
 
-def _snake(name: str) -> str:
+def _to_snake_case(name: str) -> str:
     """Convert a class name or a topic to snake case: `HTTPGateway` -> `http_gateway`, `/Order/*` -> `order_any`."""
     wildcards = {"*": "any", "**": "all"}
     segments = [wildcards.get(segment, segment) for segment in name.split("/") if segment]
@@ -209,77 +222,82 @@ def _snake(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", words).strip("_").lower()
 
 
-def _agent_source(wish: _NewAgent, payloads: Mapping[str, _Payload]) -> str:
+def _agent_source(new_agent: _NewAgent, payloads: Mapping[str, _Payload]) -> str:
     """Return the source of the agent: a class with a prompt and a method for each topic."""
-    imports = ["Event"] * bool(wish.heard) + ["GraphBusNode"] + ["depends_on"] * bool(wish.needed)
-    imports += ["schema_method"] * bool(wish.said) + ["subscribe"] * bool(wish.heard)
-    needed = ", ".join(f'"{name}"' for name in wish.needed)
+    imports = ["Event"] * bool(new_agent.subscribes) + ["GraphBusNode"] + ["depends_on"] * bool(new_agent.depends_on)
+    imports += ["schema_method"] * bool(new_agent.publishes) + ["subscribe"] * bool(new_agent.subscribes)
+    needed = ", ".join(f'"{name}"' for name in new_agent.depends_on)
     decorator = f"@depends_on({needed})\n" if needed else ""
-    opening = f'''"""{wish.name}: say in one line what it is there for."""
+    opening = f'''"""{new_agent.name}: describe its purpose in one line."""
 
 from __future__ import annotations
 
 from graphbus_core import {", ".join(imports)}
 
 
-{decorator}class {wish.name}(GraphBusNode):
-    """Say here what it does and what others can rely on."""
+{decorator}class {new_agent.name}(GraphBusNode):
+    """Describe here what it does and what others can rely on."""
 
     SYSTEM_PROMPT = """
-    I am {wish.name}. Say here what I am responsible for, what I need from other agents
-    and what I look after in a negotiation.
+    I am {new_agent.name}. Describe here what I am responsible for, what I need from other agents
+    and what I protect in a negotiation.
     """
 '''
-    return "\n".join([opening, *map(_handler, wish.heard), *(_announcement(*each) for each in payloads.items())])
+    return "\n".join(
+        [opening, *map(_handler_source, new_agent.subscribes), *(_publisher_source(*each) for each in payloads.items())]
+    )
 
 
-def _handler(topic: str) -> str:
+def _handler_source(topic: str) -> str:
     return f'''    @subscribe("{topic}")
-    def on_{_snake(topic)}(self, event: Event) -> None:
-        """Hear of {topic}."""
+    def on_{_to_snake_case(topic)}(self, event: Event) -> None:
+        """Handle {topic}."""
         self.log(f"{{event.topic}}: {{dict(event)}}")
 '''
 
 
-def _announcement(topic: str, payload: _Payload) -> str:
+def _publisher_source(topic: str, payload: _Payload) -> str:
+    """Return the source of a method that publishes this payload on the topic."""
     schema = ", ".join(f'"{name}": {kind}' for name, kind in payload.items())
     parameters = "".join(f", {name}: {kind}" for name, kind in payload.items())
     sent = ", ".join(f'"{name}": {name}' for name in payload)
     return f'''    @schema_method(input_schema={{{schema}}}, output_schema={{"announced": bool}})
-    def announce_{_snake(topic)}(self{parameters}) -> dict[str, bool]:
+    def announce_{_to_snake_case(topic)}(self{parameters}) -> dict[str, bool]:
         """Publish on {topic}."""
         self.publish("{topic}", {{{sent}}})
         return {{"announced": True}}
 '''
 
 
-def _test_source(wish: _NewAgent, payloads: Mapping[str, _Payload], module: str) -> str:
-    """Return the source of a test that runs the agent alone; `module` is where the agent is imported from."""
-    opening = f'''"""{wish.name} on a bus of its own."""
+def _test_source(new_agent: _NewAgent, payloads: Mapping[str, _Payload], module: str) -> str:
+    """Return the source of a test that runs only this agent; the test imports it from `module`."""
+    opening = f'''"""{new_agent.name} on a bus of its own."""
 
 from __future__ import annotations
 
 from graphbus_core.testing import run_graph
 
-from {module} import {wish.name}
+from {module} import {new_agent.name}
 '''
     steps: dict[str, tuple[str, ...]] = {}
-    for topic in wish.heard:
+    for topic in new_agent.subscribes:
         sent = topic.replace("**", "Something").replace("*", "Something")
-        steps[f"hears_of_{_snake(topic)}"] = (
+        steps[f"hears_of_{_to_snake_case(topic)}"] = (
             f'graph.publish("{sent}", {{}})',
-            f'graph.assert_delivered_to("{wish.name}", "{sent}")',
+            f'graph.assert_delivered_to("{new_agent.name}", "{sent}")',
         )
     for topic, payload in payloads.items():
         arguments = "".join(f", {name}={_EXAMPLES[kind]}" for name, kind in payload.items())
-        steps[f"publishes_{_snake(topic)}"] = (
-            f'graph.call("{wish.name}", "announce_{_snake(topic)}"{arguments})',
+        steps[f"publishes_{_to_snake_case(topic)}"] = (
+            f'graph.call("{new_agent.name}", "announce_{_to_snake_case(topic)}"{arguments})',
             f'graph.assert_published("{topic}")',
         )
-    steps = steps or {"starts": (f'assert isinstance(graph.node("{wish.name}"), {wish.name})',)}
-    return "\n\n".join([opening, *(_test(wish.name, what, lines) for what, lines in steps.items())])
+    steps = steps or {"starts": (f'assert isinstance(graph.node("{new_agent.name}"), {new_agent.name})',)}
+    return "\n\n".join(
+        [opening, *(_test_function_source(new_agent.name, name_end, lines) for name_end, lines in steps.items())]
+    )
 
 
-def _test(agent: str, what: str, lines: tuple[str, ...]) -> str:
+def _test_function_source(agent: str, name_end: str, lines: tuple[str, ...]) -> str:
     body = "".join(f"        {line}\n" for line in lines)
-    return f"def test_it_{what}():\n    with run_graph({agent}) as graph:\n{body}"
+    return f"def test_it_{name_end}():\n    with run_graph({agent}) as graph:\n{body}"

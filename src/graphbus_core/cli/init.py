@@ -15,6 +15,7 @@ import click
 
 from graphbus_core.cli import console
 from graphbus_core.errors import Place, UsageError
+from graphbus_core.errors.system import advise_on, reason_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 _SUFFIX = ".tmpl"
@@ -22,15 +23,15 @@ _SUFFIX = ".tmpl"
 _ORDER = '\'{"order_id": "1001", "items": [{"sku": "mug", "price": 12.5, "qty": 2}]}\''
 _PROJECT_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 _NAMED_FILES = frozenset({"README.md", "pyproject.toml"})
-"""Where the name of the project is written; all other files of a template are the same in every project."""
+"""The files into which the name of the project is written; all others are the same in every project."""
 
-_TAKEN_NAMES = frozenset({"graphbus", "graphbus-core"})
+_TAKEN_NAMES = frozenset({"graphbus", "graphbus-core"})  # distributions of GraphBus itself
 
 
 NEXT_STEPS: dict[str, tuple[tuple[str, str], ...]] = {
     "shop": (
-        ("graphbus check agents/", "what does not fit together, and where"),
-        ("graphbus build agents/ --enable-agents", "the agents negotiate and mend it"),
+        ("graphbus check agents/", "find mistakes in the agents and between them"),
+        ("graphbus build agents/ --enable-agents", "the agents negotiate and fix them"),
         ("python -m pytest", "red before, green after"),
         (f"graphbus run .graphbus/ --publish /Order/Placed {_ORDER}", ""),
     ),
@@ -49,7 +50,7 @@ NEXT_STEPS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """Template -> what to do next, command and purpose. Every template is a folder of `TEMPLATES` with the same name."""
 
-_PYTEST = ("python -m pip install pytest", "for its tests: agents change nothing that these cannot verify")
+_PYTEST = ("python -m pip install pytest", "needed for the tests, which verify each change of the agents")
 """The first step where pytest is missing: without it, the tests of the shop cannot verify any change."""
 
 
@@ -80,14 +81,14 @@ def init(folder: Path, template: str, intent: str, as_json: bool) -> None:
     if as_json:
         console.emit_json({"project": name, "folder": str(folder), "template": template, "files": sorted(files)})
     else:
-        _show(name, folder, template, files)
+        _print_next_steps(name, folder, template, files)
 
 
 def _project_name(folder: Path) -> str:
     """Return the name of the project that is created in this folder.
 
     Raises:
-        UsageError: A Python project cannot have this name.
+        UsageError: GBE111, a Python project cannot have this name.
     """
     name = folder.resolve().name
     if not _PROJECT_NAME.fullmatch(name):
@@ -118,29 +119,32 @@ def _write_project(folder: Path, files: dict[str, str]) -> None:
     """Write all files or none: they are written to a temporary folder beside the new one and moved at the end.
 
     Raises:
-        UsageError: The folder has something in it, or it cannot be written.
+        UsageError: GBE112, the folder is not empty; GBE113, it cannot be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError("GBE112", where=Place(str(folder)))
     try:
         parent = folder.resolve().parent
         parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=parent, prefix=f".{folder.resolve().name}-") as workshop:
-            made = Path(workshop, "project")
+        with tempfile.TemporaryDirectory(dir=parent, prefix=f".{folder.resolve().name}-") as scratch:
+            project = Path(scratch, "project")
             for path, text in files.items():
-                (made / path).parent.mkdir(parents=True, exist_ok=True)
-                (made / path).write_text(text, encoding="utf-8", newline="\n")
+                (project / path).parent.mkdir(parents=True, exist_ok=True)
+                (project / path).write_text(text, encoding="utf-8", newline="\n")
             if not folder.exists():
-                os.rename(made, folder)
+                os.rename(project, folder)
                 return
-            for part in sorted(made.iterdir()):  # an empty folder that exists already is kept
+            for part in sorted(project.iterdir()):  # an empty folder that exists already is kept
                 shutil.move(part, folder)
-    except (OSError, UnicodeError) as reason:  # a full disk, or an intent that UTF-8 cannot encode
-        text = getattr(reason, "strerror", None) or str(reason)
-        raise UsageError("GBE113", where=Place(str(folder)), reason=text) from reason
+    except UnicodeError as error:
+        reason, advice = "UTF-8 cannot encode the intent", "Remove the invalid characters from `--intent`."
+        raise UsageError("GBE113", where=Place(str(folder)), reason=reason, advice=advice) from error
+    except OSError as error:
+        where, advice = Place(str(folder)), advise_on(error, folder)
+        raise UsageError("GBE113", where=where, reason=reason_of(error), advice=advice) from error
 
 
-def _show(name: str, folder: Path, template: str, files: dict[str, str]) -> None:
+def _print_next_steps(name: str, folder: Path, template: str, files: dict[str, str]) -> None:
     """Print the files that were created, and the next steps."""
     console.print_line(
         f"{console.style('✓', 'good')} Made {console.style(name, 'strong')} from the template {template}"
@@ -156,7 +160,7 @@ def _show(name: str, folder: Path, template: str, files: dict[str, str]) -> None
     width = max(len(command) for command, purpose in steps if purpose)
     is_narrow = 0 < console.terminal_width() < max(width + len(purpose) + 6 for _, purpose in steps)
     for command, purpose in steps:
-        note = console.style(f"# {purpose}", "dim")
+        note = console.style(f"# {purpose}", "dim")  # beside the command; on a narrow terminal above it
         if purpose and is_narrow:
             console.print_line(f"  {note}")
         console.print_lines(

@@ -35,21 +35,21 @@ _NAMES = (KUSTOMIZATION, "kustomization.yml", "Kustomization")
 _MANIFESTS = "manifests.yaml"
 _TIME = re.compile(r"(?=[^1-9]*[1-9])(?:[0-9]+(?:\.[0-9]+)?[hms])+")
 
-# What kustomize writes is read as text: two spaces below each key, keys sorted by name.
+# The output of kustomize is parsed as text: it always indents by two spaces and sorts keys by name.
 _FIELD = re.compile(r"^(kind|  name|  namespace): (\S+)$", re.MULTILINE)
 _REPLICAS = re.compile(r"^  (?:replicas|maxReplicas): (\d+)$", re.MULTILINE)
 _SCALED = re.compile(r"^  scaleTargetRef:\n(?:    .*\n)*?    name: (\S+)$", re.MULTILINE)
 _IMAGE = re.compile(r"^ +(?:- )?image: (\S+)$", re.MULTILINE)
-_OURS = ("\n    app.kubernetes.io/managed-by: graphbus\n", "- graphbus_core.runtime\n")
-"""Every workload with a bus contains one of them, even if an overlay has changed its labels."""
+_GRAPH_SIGNS = ("\n    app.kubernetes.io/managed-by: graphbus\n", "- graphbus_core.runtime\n")
+"""Every workload that runs a graph contains one of them, even if an overlay has changed its labels."""
 
 
-class _Applied(NamedTuple):
-    """An object that is applied.
+class _AppliedObject(NamedTuple):
+    """An object of the manifests that are applied.
 
     Attributes:
-        replicas: The highest number of replicas that an object or an autoscaler asks for.
-        scaled: The workload that an autoscaler changes, or the name of a workload that contains a bus.
+        replicas: The number of replicas that it asks for; of an autoscaler, the highest.
+        scaled: Of an autoscaler, the workload that it scales; of a workload that runs a graph, its own name; else empty.
     """
 
     kind: str
@@ -60,56 +60,72 @@ class _Applied(NamedTuple):
 
 
 class _Kubectl:
-    """kubectl, for one cluster.
+    """Runs kubectl for one cluster.
+
+    Args:
+        folder: The folder with the manifests, for the hint of GBE704.
+        context: The context of kubectl's configuration. Empty means the current context or, without one, the cluster in whose
+            container this process runs.
 
     Attributes:
-        target: The cluster, as shown to the user.
+        target: The description of the cluster for the user.
+
+    Raises:
+        DeployError: GBE704, kubectl is not installed; GBE731, there is no such context, or no cluster.
     """
 
     def __init__(self, folder: Path, context: str) -> None:
         if not shutil.which("kubectl"):
-            raise DeployError("GBE704", program="kubectl", otherwise=f"give {folder} to what applies it in your place")
+            raise DeployError(
+                "GBE704", program="kubectl", otherwise=f"apply the manifests in {folder} with another tool"
+            )
         if not context:
-            current = self._ask("config", "current-context")
+            current = self._run_captured("config", "current-context")
             context = current.text.strip()
             host = os.environ.get("KUBERNETES_SERVICE_HOST")
             if current.status and not host:
                 raise DeployError("GBE731", reason=current.reason)
             self.target = f"the cluster around this container, https://{host}"
-        self.options = ("--context", context) if context else ()  # switching the context now has no effect
+        self.options = ("--context", context) if context else ()  # a later switch of the current context has no effect
         if context:
             path = "jsonpath={.clusters[0].cluster.server}"
-            view = self._ask("config", "view", "--minify", *self.options, "-o", path)
+            view = self._run_captured("config", "view", "--minify", *self.options, "-o", path)
             if view.status:
                 raise DeployError("GBE731", reason=view.reason)
-            self.target = f"context {context}, {view.text}"
+            self.target = f"the context {context} ({view.text})"
 
     def render(self, folder: Path) -> str:
         """Return the manifests that kustomize renders from a folder.
 
         Raises:
-            DeployError: GBE733.
+            DeployError: GBE733, kustomize has failed.
         """
         place = str(folder) if folder.is_absolute() else f"./{folder}"  # otherwise it may look like an option
-        answer = self._ask("kustomize", place)
+        answer = self._run_captured("kustomize", place)
         if answer.status:
             raise DeployError("GBE733", where=Place(str(folder)), reason=answer.reason)
         return answer.text
 
     def run(self, *words: str) -> None:
-        """Run a command at this terminal.
+        """Run a command of kubectl, with its output on stderr.
 
         Raises:
-            DeployError: GBE705.
+            DeployError: GBE705, it has failed.
         """
         shipping.run_at_terminal(["kubectl", *words, *self.options], Path.cwd())
 
-    def _ask(self, *words: str) -> shipping.ProgramResult:
+    def _run_captured(self, *words: str) -> shipping.ProgramResult:
         return shipping.run_captured(["kubectl", *words])
 
 
 def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Path) -> str:
-    """Write the manifests to apply to a file and return their text; later changes to the folder have no effect."""
+    """Write the rendered manifests to a file, with the image replaced if one is named, and return their text.
+
+    The file is what is applied: later changes to the folder have no effect.
+
+    Raises:
+        DeployError: GBE733; GBE734, the manifests name several images or none.
+    """
     rendered = kubectl.render(folder)
     if image:
         manifests.write_text(rendered, encoding="utf-8")
@@ -126,39 +142,39 @@ def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Pat
     return rendered
 
 
-def _read_objects(rendered: str) -> Iterator[_Applied]:
-    """Yield the object in each document, in the form in which kustomize writes it."""
+def _read_objects(rendered: str) -> Iterator[_AppliedObject]:
+    """Yield the object in each document of the output of kustomize."""
     for document in re.split(r"^---$", rendered, flags=re.MULTILINE):
         parts = re.split(r"^(?=[a-z])", document, flags=re.IGNORECASE | re.MULTILINE)
         own = "".join(part for part in parts if part.startswith(("kind:", "metadata:")))
-        found = {key.strip(): _unquoted(value) for key, value in _FIELD.findall(own)}
+        found = {key.strip(): _strip_quotes(value) for key, value in _FIELD.findall(own)}
         if "kind" not in found:
             continue
         name = found.get("name", "")
-        asked, scaled = _REPLICAS.search(document), _SCALED.search(document)
+        replicas, scaled = _REPLICAS.search(document), _SCALED.search(document)
         is_graph = found["kind"] in ("Deployment", "StatefulSet", "ReplicaSet") and any(
-            sign in document for sign in _OURS
+            sign in document for sign in _GRAPH_SIGNS
         )
-        yield _Applied(
+        yield _AppliedObject(
             found["kind"],
             name,
             found.get("namespace", ""),
-            replicas=int(asked[1]) if asked else 1,
-            scaled=_unquoted(scaled[1]) if scaled else name if is_graph else "",
+            replicas=int(replicas[1]) if replicas else 1,
+            scaled=_strip_quotes(scaled[1]) if scaled else name if is_graph else "",
         )
 
 
 def _read_images(rendered: str) -> list[str]:
     """Return the references of all images, each once."""
-    return list(dict.fromkeys(map(_unquoted, _IMAGE.findall(rendered))))
+    return list(dict.fromkeys(map(_strip_quotes, _IMAGE.findall(rendered))))
 
 
-def _unquoted(text: str) -> str:
+def _strip_quotes(text: str) -> str:
     return text.strip("\"'")
 
 
-def _check(objects: Sequence[_Applied], namespace: str) -> None:
-    """Refuse manifests for another namespace, and replicas or an autoscaler of a workload with a bus."""
+def _check_objects(objects: Sequence[_AppliedObject], namespace: str) -> None:
+    """Raise GBE729 for manifests of another namespace, and GBE728 for more than one replica of a workload that runs a graph."""
     found = sorted({each.namespace for each in objects if each.namespace})
     if namespace and found != [namespace]:
         raise DeployError("GBE729", namespace=namespace, found=", ".join(found) or "none")
@@ -167,7 +183,8 @@ def _check(objects: Sequence[_Applied], namespace: str) -> None:
     raise_all(DeployError("GBE728", name=each.scaled, replicas=each.replicas) for each in many)
 
 
-def _announce(kubectl: _Kubectl, objects: Sequence[_Applied], images: Sequence[str]) -> None:
+def _print_targets(kubectl: _Kubectl, objects: Sequence[_AppliedObject], images: Sequence[str]) -> None:
+    """Print the cluster, the objects and the images before they are applied."""
     console.print_note(f"{style('To', 'strong')} {sanitize(kubectl.target)}:")
     for each in objects:
         inside = f" in {each.namespace}" if each.namespace else ""
@@ -175,26 +192,27 @@ def _announce(kubectl: _Kubectl, objects: Sequence[_Applied], images: Sequence[s
     console.print_note(sanitize(f"  with {', '.join(images)}"))
 
 
-def _make_sure(kubectl: _Kubectl) -> None:
+def _confirm_or_refuse(kubectl: _Kubectl) -> None:
+    """Ask whether to apply; without a terminal raise GBE732, and abort if the answer is no."""
     if not sys.stdin.isatty():
         raise DeployError("GBE732", target=kubectl.target)
     click.confirm("Apply it?", abort=True, err=True)
 
 
-def _follow(kubectl: _Kubectl, deployment: _Applied, namespace: str, timeout: str) -> None:
-    """Wait until a deployment is ready; if it fails, print how to find out why."""
+def _wait_until_ready(kubectl: _Kubectl, deployment: _AppliedObject, namespace: str, timeout: str) -> None:
+    """Wait until a deployment is ready; if it fails, print the commands that show why, and raise GBE705."""
     inside = ["--namespace", deployment.namespace or namespace] if deployment.namespace or namespace else []
     name = f"deployment/{deployment.name}"
     try:
         kubectl.run("rollout", "status", name, *inside, f"--timeout={timeout}")
     except DeployError:
         words = " ".join(["kubectl", *kubectl.options, *inside])
-        console.print_note(sanitize(f"Look at it: {words} describe {name}; {words} logs {name}"))
+        console.print_note(sanitize(f"To find the cause: {words} describe {name}; {words} logs {name}"))
         raise
 
 
 _NO_STATE = "none"
-_NOT_OF_THE_PLAN = frozenset({"artifacts", "output", *shipping.WriteOptions._fields})
+_NOT_REPEATED = frozenset({"artifacts", "output", *shipping.WriteOptions._fields})
 
 
 @click.group("k8s", short_help="Write manifests for Kubernetes, and apply them.")
@@ -215,7 +233,7 @@ def k8s() -> None:
     "--topology",
     type=click.Choice(["single", "per-agent"]),
     default="single",
-    help="One pod for the graph (single), or one for each agent, if no event or call goes from one to another.",
+    help="One pod for the graph (single), or one for each agent, if there are no edges between them.",
 )
 @click.option(
     "--image",
@@ -227,34 +245,38 @@ def k8s() -> None:
 @click.option("--serve", "is_served", is_flag=True, help="Accept calls and events over HTTP.")
 @click.option("--pull-secret", default="", metavar="NAME", help="The secret to pull the image with.")
 @click.option("--cpu", default="100m", metavar="AMOUNT", help="CPU that is reserved (100m).")
-@click.option("--memory", default="256Mi", metavar="AMOUNT", help="Memory that is reserved, and the most (256Mi).")
+@click.option("--memory", default="256Mi", metavar="AMOUNT", help="Memory that is reserved, and its limit (256Mi).")
 @click.option(
     "--state",
     default="",
     metavar="SIZE",
-    help="A volume for state and dead letters; `none`: they go with the pod (1Gi where an agent uses `self.state` or "
-    "`keep_dead_letters` is set).",
+    help="The size of the volume for state and dead letters; with `none` they are lost with the pod (1Gi if an agent "
+    "uses `self.state` or `keep_dead_letters` is set).",
 )
 @click.option(
-    "--allow-from", "admitted", multiple=True, metavar="NAMESPACE", help="Pods from there may come in; may be repeated."
+    "--allow-from",
+    "admitted",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Accept connections from this namespace; may be repeated.",
 )
 @click.option(
     "--allow-egress",
     "destinations",
     multiple=True,
     metavar="CIDR|NAMESPACE[:PORT]",
-    help="What the agents may reach (what the powers declare); may be repeated.",
+    help="A destination that the agents may connect to (those in the powers); may be repeated.",
 )
-@click.option("--output", "-o", default="k8s", metavar="DIR", help="Where to write (k8s).")
+@click.option("--output", "-o", default="k8s", metavar="DIR", help="The folder to write to (k8s).")
 @shipping.writing_options
-def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -> None:
+def generate(*, artifacts: str, topology: Topology, output: str, **options: Any) -> None:
     """Write a kustomization for the graph in ARTIFACTS, a folder (.graphbus by default), for Kubernetes 1.30 or newer.
 
-    The pods are restricted, have probes and may reach nothing but what you name. There is one replica of each: two would be two
-    buses, and an event is heard only where it was published. Nothing of other content is overwritten without --force.
+    The pods are restricted, have probes, and can connect only to what you name. Each has one replica, because a second one would
+    be a separate bus that does not get the events of the first. A file with other content is overwritten only with --force.
 
-    Exit status: 0 written; 6 the artifacts are missing, damaged or outdated; 8 a value is refused, the agents cannot be parted, a
-    file would be overwritten, or with --check would differ.
+    Exit status: 0 written; 6 the artifacts are missing, damaged or outdated; 8 a value is refused, the agents cannot be
+    separated, or a file exists already or, with --check, is out of date.
 
     \b
     Examples:
@@ -264,14 +286,14 @@ def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -
       graphbus k8s generate -n staging --topology per-agent -o deploy/staging
       graphbus k8s generate -n production --check
     """
-    wish = shipping.WriteOptions(**{name: given.pop(name) for name in shipping.WriteOptions._fields})
-    plan = _plan(read_project(artifacts), topology, **given, command=_command())
-    states = shipping.write_files(Path(output), generate_files(plan), wish)
-    if wish.as_json:
+    write_options = shipping.WriteOptions(**{name: options.pop(name) for name in shipping.WriteOptions._fields})
+    plan = _make_plan(read_project(artifacts), topology, **options, command=_repeat_command_line())
+    states = shipping.write_files(Path(output), generate_files(plan), write_options)
+    if write_options.as_json:
         facts = {"namespace": plan.namespace, "image": plan.image, "topology": topology}
         console.emit_json({**facts, "output": output, "files": states})
         return
-    for line in _notes(plan):
+    for line in _next_steps(plan):
         console.print_note(console.sanitize(line))
 
 
@@ -285,10 +307,10 @@ def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -
     "-n",
     default="",
     metavar="NAME",
-    help="Refuse manifests that are for another one; what names none goes there.",
+    help="The namespace of objects that name none; manifests for another one are refused.",
 )
-@click.option("--image", default="", metavar="IMAGE", help="In the place of the one in the manifests.")
-@click.option("--dry-run", "is_dry", is_flag=True, help="Let the cluster judge all of it, and change nothing.")
+@click.option("--image", default="", metavar="IMAGE", help="Replaces the image in the manifests.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Let the cluster validate the manifests, and change nothing.")
 @click.option("--timeout", default="5m", metavar="TIME", help="How long each deployment may take to be ready (5m).")
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
 def deploy(
@@ -296,12 +318,11 @@ def deploy(
 ) -> None:
     """Apply the kustomization in FOLDER (k8s by default) with kubectl, and wait until its deployments are ready.
 
-    It says first what goes to which cluster, and asks; without a terminal it needs --yes. What is applied is what stands in the
-    folder and was shown: nothing is generated again. --image replaces the image without a change to the folder, so that a
-    pipeline can deploy the digest that it has just pushed.
+    The command first shows the objects and the cluster, and asks; without a terminal it needs --yes. It applies the manifests
+    in the folder and generates nothing. --image replaces the image without a change to the folder, so that a pipeline can
+    deploy the digest that it has just pushed.
 
-    Exit status: 0 done; 8 there is no kubectl, no kustomization or no cluster, or kubectl has refused;
-    130 somebody said no.
+    Exit status: 0 done; 8 there is no kubectl, no kustomization or no cluster, or kubectl has failed; 130 the answer was no.
 
     \b
     Examples:
@@ -324,20 +345,20 @@ def deploy(
         manifests = Path(made).resolve() / _MANIFESTS
         rendered = _write_manifests(kubectl, folder, image, manifests)
         objects = list(_read_objects(rendered))
-        _check(objects, namespace)
-        _announce(kubectl, objects, _read_images(rendered))
+        _check_objects(objects, namespace)
+        _print_targets(kubectl, objects, _read_images(rendered))
         if is_dry:
             kubectl.run("apply", "-f", str(manifests), *inside, "--dry-run=server")
             return
         if not is_sure:
-            _make_sure(kubectl)
+            _confirm_or_refuse(kubectl)
         kubectl.run("apply", "-f", str(manifests), *inside)
     for each in objects:
         if each.kind == "Deployment":
-            _follow(kubectl, each, namespace, timeout)
+            _wait_until_ready(kubectl, each, namespace, timeout)
 
 
-def _plan(
+def _make_plan(
     project: BuiltProject,
     topology: Topology,
     *,
@@ -346,38 +367,42 @@ def _plan(
     state: str,
     admitted: tuple[str, ...],
     destinations: tuple[str, ...],
-    **given: Any,
+    **options: Any,
 ) -> ClusterPlan:
-    """Return the plan from the options and the project; `given` holds further fields of the plan."""
+    """Return the plan from the options and the project; `options` holds the fields that the plan takes unchanged.
+
+    Raises:
+        DeployError: An option is not valid, or agents with edges between them would be separated.
+    """
     if topology == "per-agent":
         refuse_cut_edges(project.artifacts)
     name = check_application_name(name or make_label(text_of(project.about, "name") or project.root.name))
     settings = project.run.settings
     agents = tuple(agent.name for agent in project.artifacts.agents.agents)
-    keepers = frozenset(agents if state or settings.keep_dead_letters is True else _find_keepers(project))
+    stateful = frozenset(agents if state or settings.keep_dead_letters is True else _find_stateful_agents(project))
     return ClusterPlan(
         name=name,
         image=image or name_image(project.root, option="--image"),
         version=text_of(project.about, "version"),
         runtime=settings,
         powers=project.run.powers,
-        pods=plan_pods(name, topology, agents, frozenset() if state == _NO_STATE else keepers),
-        artifacts=_artifacts(project),
+        pods=plan_pods(name, topology, agents, frozenset() if state == _NO_STATE else stateful),
+        artifacts=_artifact_folder_in_image(project),
         state="" if state == _NO_STATE else state or "1Gi",
         admitted=tuple(dict.fromkeys(admitted)),
         destinations=tuple(dict.fromkeys(destinations)),
-        **given,
+        **options,
     )
 
 
-def _artifacts(project: BuiltProject) -> str:
+def _artifact_folder_in_image(project: BuiltProject) -> str:
     """Return the artifact folder inside the image, relative to the project."""
     below = Path(os.path.relpath(os.path.realpath(project.folder), os.path.realpath(project.root))).as_posix()
     return ".graphbus" if below.startswith("..") else below
 
 
-def _find_keepers(project: BuiltProject) -> Iterator[str]:
-    """Return the agents whose module uses `self.state`; all agents if another module does, e.g. that of a base class."""
+def _find_stateful_agents(project: BuiltProject) -> Iterator[str]:
+    """Yield the agents whose module uses `self.state`; all agents if another module does, e.g. that of a base class."""
     agents = project.artifacts.agents.agents
     modules = {agent.path for agent in agents}
     sources = [path for path in store.needed_files(project.manifest) if path.endswith(".py")]
@@ -385,25 +410,25 @@ def _find_keepers(project: BuiltProject) -> Iterator[str]:
     return (agent.name for agent in agents if agent.path in stateful or stateful - modules)
 
 
-def _command() -> str:
-    """Return this command line again, without the folders that it reads and writes."""
-    given = click.get_current_context().params
-    names = [each.name for each in click.get_current_context().command.params if each.name not in _NOT_OF_THE_PLAN]
-    return shipping.command_line("graphbus k8s generate", {name: given[name] for name in names if name})
+def _repeat_command_line() -> str:
+    """Return the command line that the written files quote, without the folders that it reads and writes."""
+    options = click.get_current_context().params
+    names = [each.name for each in click.get_current_context().command.params if each.name not in _NOT_REPEATED]
+    return shipping.command_line("graphbus k8s generate", {name: options[name] for name in names if name})
 
 
-def _notes(plan: ClusterPlan) -> Iterator[str]:
+def _next_steps(plan: ClusterPlan) -> Iterator[str]:
     """Yield the remaining steps for the user."""
     powers = plan.powers
     kept = [pod.name for pod in plan.pods if pod.keeps_state]
     if kept:
-        yield f"State is kept: {', '.join(kept)} {'has' if len(kept) == 1 else 'have'} a volume of {plan.state}."
+        yield f"State is stored: {', '.join(kept)} {'has' if len(kept) == 1 else 'have'} a volume of {plan.state}."
     files = (path for path in powers.write if not path.endswith("/"))
     mounted = [*files, *(path for path in powers.read if path.startswith("/"))]
     if mounted:
-        yield f"Yours to mount, if the image does not have it: {', '.join(mounted)}."
+        yield f"Mount these unless the image contains them: {', '.join(mounted)}."
     if powers.environment:
-        yield f"Yours to set, from an overlay: the variables {', '.join(powers.environment)}."
+        yield f"Set these variables in an overlay: {', '.join(powers.environment)}."
     if plan.is_served:
-        yield f"The token is yours to make: key `token` of the secret {plan.token_secret} in {plan.namespace}."
-        yield "The image must be able to take calls: `graphbus docker build --serve`."
+        yield f"Create the secret {plan.token_secret} in {plan.namespace}, with the token under the key `token`."
+        yield "Build the image with `graphbus docker build --serve`, so that it accepts calls."

@@ -1,4 +1,4 @@
-"""`--review`: show each change to a person before it is committed, and ask. The end of the input means `quit`, never `yes`.
+"""`--review`: show each change to a person before it is committed, and ask. If the input ends, the answer is `quit`.
 
 Review P001 of OrderProcessor: Refuse negative prices
   why:      A negative price would make the total wrong.
@@ -24,7 +24,7 @@ from graphbus_core.errors import UsageError
 from graphbus_core.negotiation.commit_message import gate_summary
 from graphbus_core.negotiation.session_workspace import PersonDecision, ReviewSheet
 
-_WORDS = ("yes", "no", "diff", "why", "edit", "quit")
+_ANSWERS = ("yes", "no", "diff", "why", "edit", "quit")
 _SHOWN_LINES = 80
 
 
@@ -54,74 +54,78 @@ class ConsoleReviewer:
         self._read = read
 
     def decide(self, sheet: ReviewSheet) -> PersonDecision:
-        """Show a change and return the verdict of the person."""
-        self._show(_summary(sheet))
-        if sheet.agreed:
-            self._show_diff(sheet, _SHOWN_LINES)
-        while not (word := self._ask(sheet)):
+        """Show a change, and return the verdict of the person: yes, no, edit with new texts, or quit."""
+        self._write_lines(_summary_lines(sheet))
+        if sheet.agreed:  # the diff of a rejected change is shown only on request
+            self._write_diff(sheet, _SHOWN_LINES)
+        while not (decision := self._ask_once(sheet)):
             pass
-        return word
+        return decision
 
-    def _show(self, lines: Iterator[str]) -> None:
+    def _write_lines(self, lines: Iterator[str]) -> None:
         for line in lines:
             self._write(line)
 
-    def _ask(self, sheet: ReviewSheet) -> PersonDecision | None:
-        """Ask once; None if the answer is not a verdict."""
-        console.print_note(f"{style(' / '.join(_WORDS), 'strong')}: ", end="")
+    def _ask_once(self, sheet: ReviewSheet) -> PersonDecision | None:
+        """Ask once, and return the verdict. After `diff`, `why`, a failed edit or an unknown answer, return None."""
+        console.print_note(f"{style(' / '.join(_ANSWERS), 'strong')}: ", end="")
         line = self._read()
         if not line:
             return PersonDecision("quit", "the input ended")
-        said, _, reason = line.strip().partition(" ")
-        word = next((word for word in _WORDS if said and said.lower() in (word, word[0])), "")
+        answer, _, reason = line.strip().partition(" ")
+        word = next((word for word in _ANSWERS if answer and answer.lower() in (word, word[0])), "")
         if word in {"yes", "no", "quit"}:
             return PersonDecision(word, reason.strip())  # type: ignore[arg-type] # these three are verdicts
         if word == "edit":
-            return _edited(sheet)
+            return _let_person_edit(sheet)
         if word == "diff":
-            self._show_diff(sheet)
+            self._write_diff(sheet)
         elif word == "why":
-            self._show(_reasons(sheet))
+            self._write_lines(_reason_lines(sheet))
         else:
-            console.print_note(f"Answer {', '.join(_WORDS)}, or with the first letter.")
+            console.print_note(f"Answer {', '.join(_ANSWERS)}, or with the first letter.")
         return None
 
-    def _show_diff(self, sheet: ReviewSheet, most: int = 0) -> None:
+    def _write_diff(self, sheet: ReviewSheet, most: int = 0) -> None:
+        """Write the diff, or only its length if it has more than `most` lines; 0 means no limit."""
         count = sheet.diff.count("\n")
         if most and count > most:
             self._write(style(f"  The diff has {count} lines: answer `diff` to see it.", "dim"))
         else:
-            console.print_diff(sheet.diff or "  It changes nothing that is there now.\n", self._write)
+            console.print_diff(sheet.diff or "  The files already contain this change.\n", self._write)
 
 
-def _summary(sheet: ReviewSheet) -> Iterator[str]:
+def _summary_lines(sheet: ReviewSheet) -> Iterator[str]:
+    """Yield the title, reason, files, votes and gate report of a change, and why it or an edited text was refused."""
     proposal = sheet.review.proposal
     title = sanitize_line(proposal.title or proposal.intent.replace("_", " "))
     yield ""
     yield f"{style(f'Review {proposal.proposal_id}', 'strong')} of {style(sanitize(proposal.src), 'name')}: {title}"
     if proposal.reason:
-        yield _row("why", sanitize_line(proposal.reason))
-    yield _row("files", sanitize(", ".join(proposal.files)))
+        yield _labelled_line("why", sanitize_line(proposal.reason))
+    yield _labelled_line("files", sanitize(", ".join(proposal.files)))
     last = {vote.agent: vote.decision for vote in sheet.evaluations}
     votes = sanitize(", ".join(f"{name} {decision}" for name, decision in last.items())) or "none"
-    yield _row("votes", f"{votes} ({sheet.agreed or 'rejected'})")
-    yield _row("gate", sanitize(gate_summary(sheet.review.report)))
+    yield _labelled_line("votes", f"{votes} ({sheet.agreed or 'rejected'})")
+    yield _labelled_line("gate", sanitize(gate_summary(sheet.review.report)))
+    for text in sheet.review.report.removed:
+        yield _labelled_line("removes", style(sanitize_line(text), "warn"))
     if sheet.agreed is None:
-        yield _row("rejected", style(sanitize_line(sheet.reason), "warn"))
-        yield style("  The gate passed it. You may accept it all the same.", "dim")
+        yield _labelled_line("rejected", style(sanitize_line(sheet.reason), "warn"))
+        yield style("  The change passed the gate, so you may still accept it.", "dim")
     elif sheet.reason:
-        yield _row("refused", style(f"your text does not pass: {sanitize_line(sheet.reason)}", "warn"))
+        yield _labelled_line("refused", style(f"your text does not pass: {sanitize_line(sheet.reason)}", "warn"))
 
 
-def _row(label: str, text: str) -> str:
+def _labelled_line(label: str, text: str) -> str:
     return f"  {label + ':':<10}{text}"
 
 
-def _reasons(sheet: ReviewSheet) -> Iterator[str]:
+def _reason_lines(sheet: ReviewSheet) -> Iterator[str]:
     """Yield all reasons, votes and results of the gate for a change."""
     proposal, report = sheet.review.proposal, sheet.review.report
-    yield _row("intent", sanitize_line(proposal.intent))
-    yield _row("why", sanitize_line(proposal.reason) or "no reason was given")
+    yield _labelled_line("intent", sanitize_line(proposal.intent))
+    yield _labelled_line("why", sanitize_line(proposal.reason) or "no reason was given")
     for vote in sheet.evaluations:
         reason = sanitize_line(vote.reasoning) or "without a reason"
         yield f"  {style(sanitize(vote.evaluator), 'name')}: {vote.decision}, {reason}"
@@ -130,11 +134,14 @@ def _reasons(sheet: ReviewSheet) -> Iterator[str]:
         yield from (f"      evidence: {sanitize_line(text)}" for text in proven)
     for rung in report.rungs:
         yield f"  {rung.rung} {rung.status.replace('_', ' ')}{f': {sanitize_line(rung.message)}' if rung.message else ''}"
-    yield from (_row("contract", f"{sanitize(change.method)} changes") for change in report.schema_changes)
+    yield from (_labelled_line("contract", f"{sanitize(change.method)} changes") for change in report.schema_changes)
 
 
-def _edited(sheet: ReviewSheet) -> PersonDecision | None:
-    """Open the changed files in the person's editor; None if nothing was changed or the editor failed."""
+def _let_person_edit(sheet: ReviewSheet) -> PersonDecision | None:
+    """Open the changed files in the editor of the person, and return the new texts as a decision.
+
+    None if no editor is set, it failed, or nothing was changed; a note then says so.
+    """
     command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
     if not command:
         console.print_note("Set VISUAL or EDITOR to your editor, e.g. `export EDITOR=nano`.")
@@ -148,7 +155,7 @@ def _edited(sheet: ReviewSheet) -> PersonDecision | None:
             status = subprocess.run([*command, *map(str, places.values())], check=False).returncode
             texts = {path: place.read_text(encoding="utf-8") for path, place in places.items()}
         except (OSError, UnicodeDecodeError) as reason:
-            console.print_note(sanitize(f"The text cannot be edited: {reason}."))
+            console.print_note(sanitize(f"The text could not be edited: {reason}."))
             return None
     if status or texts == dict(sheet.texts):
         console.print_note(f"The editor ended with exit status {status}." if status else "Nothing was changed.")

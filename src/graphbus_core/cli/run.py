@@ -36,17 +36,26 @@ from graphbus_core.store import BuildArtifacts
 @click.option(
     "--validation",
     type=click.Choice(["strict", "warn", "off"]),
-    help="Refuse what does not match its schema (strict), log it (warn), or do not check (off).",
+    help="Refuse values that do not match their schema (strict), log them (warn), or do not check (off).",
 )
 @click.option("--allow-drift", is_flag=True, help="Start even if source files have changed since the build.")
 @click.option("--partial", "is_partial", is_flag=True, help="Leave out the agents that cannot start.")
 @click.option("--only", multiple=True, metavar="AGENT", help="Run only this agent; may be repeated.")
 @click.option(
+    "--ledger",
+    metavar="LEDGER",
+    help="Keep events in this ledger until they are handled: sqlite, or nats://HOST:PORT/APP.",
+)
+@click.option(
     "--confined", "is_confined", is_flag=True, help="Enforce [tool.graphbus.powers] with Landlock and seccomp."
 )
 @click.option("--watch", "is_watched", is_flag=True, help="Build and restart whenever a source file is saved.")
 @click.option(
-    "--break", "breaks", multiple=True, metavar="AGENT.METHOD", help="Stop in the debugger before it; may be repeated."
+    "--break",
+    "breaks",
+    multiple=True,
+    metavar="AGENT.METHOD",
+    help="Stop in the debugger before this method; may be repeated.",
 )
 @click.option("--trace", "is_traced", is_flag=True, help="Record every delivery, for `graphbus trace`.")
 @click.option("--trace-payloads", "traces_payloads", is_flag=True, help="Record the payloads too.")
@@ -56,14 +65,14 @@ from graphbus_core.store import BuildArtifacts
 def run(**given: object) -> int:
     """Run the graph that a build wrote to the folder ARTIFACTS (.graphbus by default). No model is asked.
 
-    With --entrypoint, --call or --publish it does that, delivers all events that follow, and ends. Otherwise it stays up
+    With --entrypoint, --call or --publish it does that, delivers all events that follow, and ends. Otherwise it runs
     until SIGTERM or Ctrl-C, then delivers waiting events, stops the agents and ends with 0. With --serve, --health or
-    --watch it stays up, unless there is an entry point.
+    --watch it keeps running, unless there is an entry point.
 
     `graphbus dev` starts from the source files instead, and builds and restarts after each save.
 
     Exit status: 0 done; 6 the artifacts are damaged or outdated; 7 the graph cannot start, a call or an event was
-    refused, or a handler failed (a graph that stays up logs and counts failures instead); 130 and 143 a signal came
+    refused, or a handler failed (a graph that keeps running logs and counts failures instead); 130 and 143 a signal came
     before the work was done.
 
     \b
@@ -77,10 +86,10 @@ def run(**given: object) -> int:
     """
     options = msgspec.convert(given, RunOptions)
     options.refuse_contradictions()
-    return _watch(options) if options.is_watched else run_graph_here(options)
+    return _run_and_watch(options) if options.is_watched else run_graph_here(options)
 
 
-def _watch(options: RunOptions) -> int:
+def _run_and_watch(options: RunOptions) -> int:
     """Run the graph in another process, and replace that process whenever a source file is saved.
 
     Raises:
@@ -96,13 +105,14 @@ def _watch(options: RunOptions) -> int:
     from graphbus_core.cli.running.supervisor import Builder, Save, Supervisor
 
     artifacts = runtime.load_build_artifacts(runtime.load_runtime_config(options.request()))
-    builder = Builder(_built_paths(artifacts, options.artifacts))
+    builder = Builder(_source_paths(artifacts, options.artifacts))
     if Path(options.artifacts).resolve() != Path(builder.config.artifacts_dir).resolve():
-        raise UsageError("GBE165", path=builder.config.settings.artifacts)
+        raise UsageError("GBE165", folder=options.artifacts, path=builder.config.settings.artifacts)
     return Supervisor(builder, options).run(Save())
 
 
-def _built_paths(artifacts: BuildArtifacts, folder: str) -> list[str]:
+def _source_paths(artifacts: BuildArtifacts, folder: str) -> list[str]:
+    """Return the paths that the build read, absolute; empty if the artifacts have no manifest."""
     if artifacts.manifest is None:
         return []
     root = store.project_root(folder, artifacts.manifest)

@@ -1,6 +1,6 @@
-"""What `docker`, `k8s` and `ci` share: reading the built project, running programs, and writing generated files.
+"""The common parts of `docker`, `k8s` and `ci`: reading the built project, running programs, and writing generated files.
 
-Files with other content are overwritten only by force, and either all files are written or none. Programs are found on PATH,
+Files with other content are overwritten only with --force, and either all files are written or none. Programs are found on PATH,
 started without a shell, and shown as they run.
 """
 
@@ -13,6 +13,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from errno import EINVAL, ELOOP
+from itertools import takewhile
 from pathlib import Path
 from stat import S_IMODE, S_ISREG
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
@@ -25,6 +27,7 @@ from graphbus_core.cli.console import sanitize, style
 from graphbus_core.deploy.names import check_image, make_label
 from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError, Place, raise_all
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.model.artifacts import Manifest
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig
 from graphbus_core.settings import project_table, resolve_run
@@ -34,7 +37,7 @@ from graphbus_core.store.folders import Folder
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _State = Literal["new", "same", "changed"]
 
-_SAID: Mapping[_State, tuple[str, console.Role]] = {
+_STATE_WORDS: Mapping[_State, tuple[str, console.Role]] = {
     "new": ("written", "good"),
     "same": ("as it was", "dim"),
     "changed": ("overwritten", "warn"),
@@ -42,7 +45,7 @@ _SAID: Mapping[_State, tuple[str, console.Role]] = {
 
 
 _NOT_STARTED = 126
-"""The status by which a shell says that a file cannot be executed."""
+"""The status that shells return for a file that cannot be executed."""
 
 
 class BuiltProject(NamedTuple):
@@ -111,7 +114,10 @@ class ProgramResult(NamedTuple):
 
 
 def run_captured(command: Sequence[str], cwd: Path | None = None, timeout_s: float | None = None) -> ProgramResult:
-    """Run a program and capture its output. A failing status does not raise."""
+    """Run a program and capture its output. Nothing is raised.
+
+    If the program cannot be started, or runs longer than `timeout_s`, the status is 126 and `reason` says so.
+    """
     nothing = subprocess.DEVNULL
     try:
         done = subprocess.run(
@@ -120,26 +126,29 @@ def run_captured(command: Sequence[str], cwd: Path | None = None, timeout_s: flo
     except OSError as error:
         return ProgramResult(_NOT_STARTED, "", f"it cannot be started: {error.strerror}")
     except subprocess.TimeoutExpired as error:
-        return ProgramResult(_NOT_STARTED, "", f"nothing in {error.timeout:.0f} seconds")
-    complaint = done.stderr.strip().splitlines() or [f"status {_said(done.returncode)}"]
-    return ProgramResult(done.returncode, done.stdout, complaint[-1].removeprefix("error: ").rstrip("."))
+        return ProgramResult(_NOT_STARTED, "", f"it did not answer within {error.timeout:.0f} seconds")
+    error_lines = done.stderr.strip().splitlines() or [f"status {_format_status(done.returncode)}"]
+    return ProgramResult(done.returncode, done.stdout, error_lines[-1].removeprefix("error: ").rstrip("."))
 
 
 def run_at_terminal(command: Sequence[str], cwd: Path) -> None:
-    """Run a program at this terminal, with its output on stderr, so that stdout is left for our results.
+    """Run a program, with its output on stderr, so that stdout holds only the results of GraphBus.
 
     Raises:
         DeployError: GBE705 it failed, or could not be started.
     """
-    _show(command)
+    _print_command(command)
+    shown = shlex.join(takewhile(lambda word: not word.startswith("-"), command))  # the whole command was just printed
     try:
         with subprocess.Popen(command, cwd=cwd, stdout=sys.stderr) as process:
-            status = _wait(process)
+            status = _wait_and_pass_signals(process)
     except OSError as error:
-        reason = f"{_NOT_STARTED} (it cannot be started: {error.strerror})"
-        raise DeployError("GBE705", command=shlex.join(command[:3]), status=reason) from None
+        reason = f"{_NOT_STARTED} (it cannot be started: {reason_of(error)})"
+        advice = f"Install `{command[0]}`, or make it executable."
+        raise DeployError("GBE705", command=shown, status=reason, advice=advice) from None
     if status:
-        raise DeployError("GBE705", command=shlex.join(command[:3]), status=_said(status))
+        advice = _advise_on_status(status)
+        raise DeployError("GBE705", command=shown, status=_format_status(status), advice=advice)
 
 
 def replace_process(command: list[str], cwd: Path) -> NoReturn:
@@ -148,29 +157,31 @@ def replace_process(command: list[str], cwd: Path) -> NoReturn:
     Raises:
         DeployError: GBE705 it cannot be started.
     """
-    _show(command)
+    _print_command(command)
     os.chdir(cwd)
     try:
-        os.execvp(command[0], command)  # noqa: S606 - a shell is what it must not have
-    except OSError:
-        raise DeployError("GBE705", command=shlex.join(command[:2]), status=_NOT_STARTED) from None
+        os.execvp(command[0], command)  # noqa: S606 - without a shell, so that no argument is interpreted
+    except OSError as error:
+        reason = f"{_NOT_STARTED} (it cannot be started: {reason_of(error)})"
+        advice = f"Install `{command[0]}`, or make it executable."
+        raise DeployError("GBE705", command=shlex.join(command[:2]), status=reason, advice=advice) from None
 
 
-def _show(command: Sequence[str]) -> None:
+def _print_command(command: Sequence[str]) -> None:
     console.print_note(console.style(f"$ {console.sanitize(shlex.join(command))}", "dim"))
     console.flush()
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a program; a signal to this process is passed on before this process ends."""
+def _wait_and_pass_signals(process: subprocess.Popen[bytes]) -> int:
+    """Return the status of a program. On SIGTERM or SIGHUP terminate it, and end this process by the same signal afterwards."""
     received: list[int] = []
 
-    def end(number: int, _frame: object) -> None:
+    def terminate(number: int, _frame: object) -> None:
         received.append(number)
         process.terminate()
 
-    heard = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in heard}
+    passed_on = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, terminate) for number in passed_on}
     try:
         return process.wait()
     finally:
@@ -180,12 +191,21 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
             os.kill(os.getpid(), received[0])
 
 
-def _said(status: int) -> str:
-    """Return a status as a shell shows it: 128 plus the number of the signal that ended the program."""
+def _advise_on_status(status: int) -> str:
+    """Return the hint for a program that ended with this status; a program that a signal has ended seldom explains why."""
+    if status == -signal.SIGKILL:
+        return "It may have run out of memory. Free memory or raise the limit, then run `graphbus` again."
+    if status < 0:
+        return "Another process stopped it, or it crashed. Run `graphbus` again."
+    return "Correct the problem that its output above describes, then run `graphbus` again."
+
+
+def _format_status(status: int) -> str:
+    """Return a status as a shell shows it: for a program that a signal ended, 128 plus its number, with its name."""
     return str(status) if status >= 0 else f"{128 - status} (killed by {signal.Signals(-status).name})"
 
 
-# --- Generated files on their way to disk ------------------------------------------------------------------------------
+# --- Generated files on their way to disk ---------------------------------------------------------
 
 
 class WriteOptions(NamedTuple):
@@ -210,7 +230,7 @@ def writing_options(command: _Function) -> _Function:
 
 
 def command_line(command: str, values: Mapping[str, object]) -> str:
-    """Return a command line that repeats the running command with these values, without empty and default ones.
+    """Return a command line that runs the current command with these values; empty and default values are left out.
 
     Args:
         command: The words before the options.
@@ -229,70 +249,80 @@ def command_line(command: str, values: Mapping[str, object]) -> str:
     return shlex.join(words)
 
 
-def write_files(folder: Path, files: Files, wish: WriteOptions) -> dict[str, _State]:
-    """Write files below a folder and print the result for each; with --json only the caller prints.
+def write_files(folder: Path, files: Files, write_options: WriteOptions) -> dict[str, _State]:
+    """Write the files into a folder and print what was done with each; with --json the caller prints.
+
+    With --diff the changes are only shown, and with --check nothing is written.
 
     Returns:
         Path -> whether the file is new, the same or changed.
 
     Raises:
-        DeployError: GBE701 a file would be overwritten, GBE702 one cannot be written, GBE706 with `is_check`, one differs.
+        DeployError: GBE701 a file would be overwritten, GBE702 one cannot be written, GBE706 a file differs, with --check.
     """
     data = {path: content.encode() if isinstance(content, str) else content for path, content in files.items()}
-    before = {path: _read(folder / path) for path in data}
+    before = {path: _read_existing(folder / path) for path in data}
     states: dict[str, _State] = {
         path: "new" if before[path] is None else "same" if before[path] == data[path] else "changed" for path in data
     }
     stale = [path for path, state in states.items() if state != "same"]
     changed = [path for path in stale if states[path] == "changed"]
-    if wish.is_diff or (wish.is_forced and changed):
-        to = console.print_line if wish.is_diff and not wish.as_json else console.print_note
+    if write_options.is_diff or (write_options.is_forced and changed):
+        to = console.print_line if write_options.is_diff and not write_options.as_json else console.print_note
         for path in stale:
-            console.print_diff(_difference(path, before[path], data[path]), to)
-    if wish.is_diff:
+            console.print_diff(_make_diff(path, before[path], data[path]), to)
+    if write_options.is_diff:
         return states
-    if wish.is_check and stale:
-        raise DeployError("GBE706", count=_count(stale), names=", ".join(stale))
-    if changed and not wish.is_forced:
-        raise DeployError("GBE701", count=_count(changed), names=", ".join(changed))
+    if write_options.is_check and stale:
+        raise DeployError("GBE706", count=_count_files(stale), names=", ".join(stale))
+    if changed and not write_options.is_forced:
+        raise DeployError("GBE701", count=_count_files(changed), names=", ".join(changed))
     _write_all(folder, {path: data[path] for path in stale})
-    if not wish.as_json:
+    if not write_options.as_json:
         for path, state in states.items():
-            said, role = _SAID[state]
-            console.print_line(f"{style(f'{said:<12}', role)} {sanitize(os.path.normpath(folder / path))}")
+            word, role = _STATE_WORDS[state]
+            console.print_line(f"{style(f'{word:<12}', role)} {sanitize(os.path.normpath(folder / path))}")
     return states
 
 
-def _read(place: Path) -> bytes | None:
+def _read_existing(place: Path) -> bytes | None:
+    """Return the content of a file; None if it does not exist. Anything but a readable file raises GBE702."""
     try:
         if place.is_symlink() and not place.exists():
-            raise OSError("A link that leads nowhere")
+            raise OSError(ELOOP, "it is a link to a file that does not exist")
         if place.exists() and not (place.is_file() or place.is_dir()):
-            raise OSError("Not a file")
+            raise OSError(EINVAL, "it is not a regular file")
         return place.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _unwritable(place, error) from None
+        raise _write_error(place, error) from None
 
 
-def _unwritable(place: Path, error: OSError) -> DeployError:
-    return DeployError("GBE702", where=Place(str(place)), path=place.name, reason=error.strerror or str(error))
+def _write_error(place: Path, error: OSError) -> DeployError:
+    return DeployError("GBE702", where=Place(str(place)), reason=reason_of(error), advice=advise_on(error, place))
 
 
-def _difference(path: str, before: bytes | None, after: bytes) -> str:
+def _make_diff(path: str, before: bytes | None, after: bytes) -> str:
+    """Return a unified diff, or one line for a binary file; `before` is None for a new file."""
     from difflib import unified_diff
 
     try:
         new, old = after.decode(), (before or b"").decode(errors="replace")
     except UnicodeDecodeError:
-        return f"{'New' if before is None else 'Changed'} file of bytes: {path}"
+        return f"{'New' if before is None else 'Changed'} binary file: {path}"
     names = "/dev/null" if before is None else f"a/{path}", f"b/{path}"
     return "\n".join(unified_diff(old.splitlines(), new.splitlines(), *names, lineterm=""))
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write temporary files first, so that a full disk or a missing permission is noticed before any file is replaced."""
+    """Write all files; path below the folder -> content.
+
+    Temporary files are written first, so that a full disk or a missing permission is noticed before any file is replaced.
+
+    Raises:
+        DeployError: GBE702, a file cannot be written.
+    """
     ready: list[tuple[Folder, str, str]] = []
     place = folder
     with ExitStack() as opened:
@@ -309,12 +339,12 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
             for above, beside, name in ready:
                 above.replace(beside, name)
         except OSError as error:
-            raise _unwritable(place, error) from None
+            raise _write_error(place, error) from None
         finally:
             for above, beside, _ in ready:
                 with suppress(OSError):  # already renamed, or it cannot be removed
                     above.remove(beside)
 
 
-def _count(paths: list[str]) -> str:
+def _count_files(paths: list[str]) -> str:
     return f"{len(paths)} file{'' if len(paths) == 1 else 's'}"

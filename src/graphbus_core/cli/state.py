@@ -1,7 +1,7 @@
 """`graphbus state`: list, export, import or reset what agents store in `self.state`.
 
-It works while a graph runs: each command reads a consistent snapshot, and changes all or nothing. A change is shown, confirmed
-and backed up before it is made.
+The commands work while a graph runs: each reads a consistent snapshot, and makes all of its changes or none. Changes are shown,
+confirmed and backed up first.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from graphbus_core import settings, store, strict_json
 from graphbus_core.cli import console
 from graphbus_core.cli.console import pluralize, sanitize, style
 from graphbus_core.errors import ArtifactError, Place, RunError, UsageError, did_you_mean
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.hosting.state import (
     FILE,
     StateChange,
@@ -45,8 +46,8 @@ OF_ARTIFACTS = click.option(
     "--artifacts", default=ARTIFACTS, metavar="DIR", help="The artifact folder of the graph (.graphbus)."
 )
 YES = click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
-_LONGEST_CELL = 60
-_MOST_LINES = 20
+_MAX_CELL_LENGTH = 60
+_MAX_LINES = 20
 
 
 class _File(Protocol):
@@ -69,10 +70,12 @@ def kept_file_path(artifacts: str, name: str) -> Path:
 
 @contextmanager
 def open_kept_file(artifacts: str, name: str, open_file: Callable[[str], F]) -> Iterator[F | None]:
-    """Open a file of the graph for a `with` block; None if it does not exist.
+    """Open a file in the `state_dir` of the graph for a `with` block; None if it does not exist.
+
+    `open_file` gets the path, and the file is closed at the end of the block.
 
     Raises:
-        ArtifactError: GBE501, the artifact folder does not exist either.
+        ArtifactError: GBE501, neither the file nor the artifact folder exists.
     """
     path = kept_file_path(artifacts, name)
     if path.exists():
@@ -84,31 +87,28 @@ def open_kept_file(artifacts: str, name: str, open_file: Callable[[str], F]) -> 
         raise ArtifactError("GBE501", where=Place(artifacts), missing="")
 
 
-def confirm_or_refuse(question: str, nobody: UsageError) -> None:
-    """Ask for confirmation.
-
-    Args:
-        question: The question.
-        nobody: The error to raise if there is no terminal.
+def confirm_or_refuse(question: str, no_terminal: UsageError) -> None:
+    """Ask for confirmation at the terminal.
 
     Raises:
+        UsageError: `no_terminal`, because stdin is not a terminal.
         Abort: The answer was no.
     """
     if not sys.stdin.isatty():
-        raise nobody
+        raise no_terminal
     click.confirm(question, abort=True, err=True)
 
 
 def as_cell(text: str) -> str:
     """Return untrusted text as a table cell: on one line, shortened."""
-    return console.sanitize_line(text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…")
+    return console.sanitize_line(text if len(text) <= _MAX_CELL_LENGTH else f"{text[: _MAX_CELL_LENGTH - 1]}…")
 
 
 _AGENT = click.argument("agent", default="", metavar="[AGENT]")
 _KEY = click.argument("key", default=None, required=False)
 
 
-def _changing(command: Command) -> Command:
+def _add_change_options(command: Command) -> Command:
     """Add the options of a command that changes states."""
     dry = click.option("--dry-run", "is_dry", is_flag=True, help="Show what would change; change nothing.")
     for option in (AS_JSON, OF_ARTIFACTS, YES, dry):
@@ -145,28 +145,32 @@ def ls(*, agent: str, artifacts: str, as_json: bool) -> None:
       graphbus state ls
       graphbus state ls Carrier --json
     """
-    found = _look(agent, artifacts)
+    found = _read_states(agent, artifacts)
     if agent:
         keys = found.agents[agent]
         facts = [{"key": key, "version": kept.version, "size_bytes": len(kept.text)} for key, kept in keys.items()]
         rows = [
-            (as_cell(key), str(kept.version), _size(len(kept.text)), _value(kept.text)) for key, kept in keys.items()
+            (as_cell(key), str(kept.version), _format_size(len(kept.text)), _value_cell(kept.text))
+            for key, kept in keys.items()
         ]
-        _list({"agent": agent, "keys": facts}, "KEY VERSION SIZE VALUE", rows, f"{agent} keeps nothing.", as_json)
+        _print_list(
+            {"agent": agent, "keys": facts}, "KEY VERSION SIZE VALUE", rows, f"{agent} stores nothing.", as_json
+        )
         return
     facts = [
-        {"agent": name, "keys": len(keys), "size_bytes": _size_of(keys), "version": _newest(keys)}
+        {"agent": name, "keys": len(keys), "size_bytes": _total_size(keys), "version": _latest_version(keys)}
         for name, keys in found.agents.items()
     ]
     rows = [
-        (as_cell(name), str(len(keys)), _size(_size_of(keys)), str(_newest(keys)))
+        (as_cell(name), str(len(keys)), _format_size(_total_size(keys)), str(_latest_version(keys)))
         for name, keys in found.agents.items()
     ]
-    nothing = "No agent keeps anything here."
-    _list({"agents": facts, "version": found.version}, "AGENT KEYS SIZE VERSION", rows, nothing, as_json)
+    nothing = "No agent stores anything here."
+    _print_list({"agents": facts, "version": found.version}, "AGENT KEYS SIZE VERSION", rows, nothing, as_json)
 
 
-def _list(document: object, headers: str, rows: Sequence[tuple[str, ...]], nothing: str, as_json: bool) -> None:
+def _print_list(document: object, headers: str, rows: Sequence[tuple[str, ...]], nothing: str, as_json: bool) -> None:
+    """Print the document as JSON, or a table with the headers (separated by spaces), or the text for an empty list."""
     if as_json:
         console.emit_json(document)
     elif rows:
@@ -190,7 +194,7 @@ def show(*, agent: str, key: str | None, artifacts: str, as_json: bool) -> None:
       graphbus state show Carrier
       graphbus state show Carrier parcels --json
     """
-    keys = _look(agent, artifacts, key).agents[agent]
+    keys = _read_states(agent, artifacts, key).agents[agent]
     entries = {name: {"value": kept.value, "version": kept.version} for name, kept in keys.items()}
     if as_json:
         console.emit_json({"agent": agent, **({"keys": entries} if key is None else {"key": key, **entries[key]})})
@@ -219,7 +223,7 @@ def export(*, agent: str, output: str, is_forced: bool, artifacts: str, as_json:
     """
     if output != "-" and Path(output).exists() and not is_forced:
         raise UsageError("GBE179", where=Place(output))
-    found = _look(agent, artifacts)
+    found = _read_states(agent, artifacts)
     data = render_export(found)
     if output == "-":
         console.print_line(data.decode(), end="")
@@ -234,8 +238,8 @@ def export(*, agent: str, output: str, is_forced: bool, artifacts: str, as_json:
 @state.command("import", short_help="Read states from a file.")
 @click.argument("file")
 @click.option("--merge", "is_merge", is_flag=True, help="Keep the keys that FILE does not name.")
-@_changing
-def import_(*, file: str, is_merge: bool, **wished: Any) -> None:
+@_add_change_options
+def import_(*, file: str, is_merge: bool, **options: Any) -> None:
     """Replace states by those in FILE, which `graphbus state export` wrote; `-` is stdin.
 
     Each agent in FILE gets exactly the keys that FILE has for it; with --merge it keeps its other keys. Agents that are not
@@ -249,17 +253,17 @@ def import_(*, file: str, is_merge: bool, **wished: Any) -> None:
       graphbus state import state.json
       graphbus state import state.json --merge --dry-run
     """
-    found = parse_export(_read(file), "stdin" if file == "-" else file)
-    wanted = {agent: {key: kept.text for key, kept in keys.items()} for agent, keys in found.agents.items()}
-    _change("import", wanted, is_merge=is_merge, after_version=found.version, **wished)
+    found = parse_export(_read_input(file), "stdin" if file == "-" else file)
+    new_states = {agent: {key: kept.text for key, kept in keys.items()} for agent, keys in found.agents.items()}
+    _confirm_and_change("import", new_states, is_merge=is_merge, after_version=found.version, **options)
 
 
 @state.command("reset", short_help="Remove states.")
 @_AGENT
 @_KEY
 @click.option("--all", "is_all", is_flag=True, help="Reset the states of all agents.")
-@_changing
-def reset(*, agent: str, key: str | None, is_all: bool, artifacts: str, **wished: bool) -> None:
+@_add_change_options
+def reset(*, agent: str, key: str | None, is_all: bool, artifacts: str, **options: bool) -> None:
     """Remove KEY from the state of AGENT, or all of its keys, or with --all those of all agents.
 
     The command shows what is removed and asks first, and saves the old states to a file beside them.
@@ -273,21 +277,21 @@ def reset(*, agent: str, key: str | None, is_all: bool, artifacts: str, **wished
       graphbus state reset --all --yes
     """
     if is_all and agent:
-        raise UsageError("GBE132", option="--all", other="AGENT", reason="it already covers everything")
+        raise UsageError("GBE132", option="--all", other="AGENT", reason="--all resets every agent")
     if not is_all and not agent:
         raise UsageError("GBE178")
-    found = _look(agent, artifacts, key)
-    wanted: dict[str, Texts] | None = None  # None: all agents that have a state by then
+    found = _read_states(agent, artifacts, key)
+    new_states: dict[str, Texts] | None = None  # None: all agents that have a state by then
     if not is_all:
-        wanted = {name: {} if key is None else {key: None} for name in found.agents}
-    _change("reset", wanted, is_merge=key is not None, artifacts=artifacts, **wished)
+        new_states = {name: {} if key is None else {key: None} for name in found.agents}
+    _confirm_and_change("reset", new_states, is_merge=key is not None, artifacts=artifacts, **options)
 
 
 # --- what the commands share ----------------------------------------------------------------
 
 
-def _look(agent: str, artifacts: str, key: str | None = None) -> StateSnapshot:
-    """Return the states of all agents, or of one.
+def _read_states(agent: str, artifacts: str, key: str | None = None) -> StateSnapshot:
+    """Return the states of all agents, or of one; a known agent without state has no keys.
 
     Raises:
         UsageError: GBE175, the agent is unknown; GBE176, it has no such key.
@@ -297,7 +301,7 @@ def _look(agent: str, artifacts: str, key: str | None = None) -> StateSnapshot:
     if not agent:
         return found
     if agent not in found.agents:
-        known = sorted({*found.agents, *_agents_of_graph(artifacts)})
+        known = sorted({*found.agents, *_list_agents_of_graph(artifacts)})
         if agent not in known:
             raise UsageError("GBE175", agent=clip_text(agent), suggestion=did_you_mean(agent, known))
     keys = found.agents.get(agent, {})
@@ -306,27 +310,25 @@ def _look(agent: str, artifacts: str, key: str | None = None) -> StateSnapshot:
     return StateSnapshot(found.version, {agent: keys})
 
 
-def _agents_of_graph(artifacts: str) -> tuple[str, ...]:
+def _list_agents_of_graph(artifacts: str) -> tuple[str, ...]:
+    """Return the names of the agents in the artifacts; empty if the artifacts cannot be read."""
     try:
         return store.load_artifact(Path(artifacts), GraphArtifact).nodes
     except ArtifactError:  # states can be listed without artifacts
         return ()
 
 
-def _read(file: str) -> bytes:
+def _read_input(file: str) -> bytes:
+    """Read a file, or stdin for `-`; raise GBE697 if it cannot be read."""
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        raise RunError("GBE697", where=Place(file), reason=_reason(error)) from None
+        raise RunError("GBE697", where=Place(file), reason=reason_of(error), advice=advise_on(error, file)) from None
 
 
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
-
-
-def _change(
+def _confirm_and_change(
     command: str,
-    wanted: Mapping[str, Texts] | None,
+    new_states: Mapping[str, Texts] | None,
     *,
     is_merge: bool,
     artifacts: str,
@@ -335,30 +337,40 @@ def _change(
     as_json: bool,
     after_version: int = 0,
 ) -> None:
-    """Show the changes, ask, and make them; they are computed again from the state at that time.
+    """Show the changes, ask for confirmation, write a backup and make the changes.
+
+    A running graph may change states meanwhile, so the changes are computed again when they are made.
+
+    Args:
+        command: The name of the command, for the error.
+        new_states: Agent -> key -> new JSON text, None to remove the key; None instead of the mapping removes everything.
+        is_merge: Keep the keys that are not named.
+        is_sure: Do not ask.
+        is_dry: Only show the changes.
+        after_version: New versions are higher than this one.
 
     Raises:
-        UsageError: GBE177 there is no terminal to ask on.
-        ArtifactError: GBE501 there is no such project.
-        RunError: GBE699 the backup cannot be written; GBE643-645. Nothing is changed then.
+        UsageError: GBE177, there is no terminal to ask on.
+        ArtifactError: GBE501, the artifact folder does not exist.
+        RunError: GBE699, the backup cannot be written; GBE643-645. Then nothing is changed.
     """
     if not Path(artifacts).is_dir():
         raise ArtifactError("GBE501", where=Place(artifacts), missing="")
     path = kept_file_path(artifacts, FILE)
-    changes, backups = _preview(path, wanted, is_merge=is_merge), list[Path]()
+    changes, backups = _plan_current_changes(path, new_states, is_merge=is_merge), list[Path]()
     if not as_json:
-        console.print_lines(_lines(changes))
+        console.print_lines(_change_lines(changes))
     if changes and not is_dry:
         if not is_sure:
-            confirm_or_refuse("Go on?", UsageError("GBE177", command=command))
+            confirm_or_refuse("Make these changes?", UsageError("GBE177", command=command))
 
-        def keep(before: StateSnapshot) -> None:
-            backups.append(_backup(path.parent, before))
+        def save_backup(before: StateSnapshot) -> None:
+            backups.append(_write_backup(path.parent, before))
 
         with closing(States(str(path))) as states:
-            changes = states.change(wanted, keep, is_merge=is_merge, after_version=after_version)
+            changes = states.change(new_states, save_backup, is_merge=is_merge, after_version=after_version)
     if as_json:
-        facts = [{"agent": each.agent, "key": each.key, "change": _kind(each)[2]} for each in changes]
+        facts = [{"agent": each.agent, "key": each.key, "change": _describe_kind(each)[2]} for each in changes]
         backup = str(backups[0]) if backups else None
         console.emit_json({"changes": facts, "backup": backup, "is_dry": is_dry})
         return
@@ -370,19 +382,25 @@ def _change(
         console.print_line(f"Changed {pluralize(len(changes), 'key')}.")
         there = [] if artifacts == ARTIFACTS else ["--artifacts", artifacts]
         undo = shlex.join(["graphbus", "state", "import", os.path.relpath(backups[0]), *there])
-        console.print_note(f"To take that back: {sanitize(undo)}")
+        console.print_note(f"To undo this: {sanitize(undo)}")
 
 
-def _preview(path: Path, wanted: Mapping[str, Texts] | None, *, is_merge: bool) -> list[StateChange]:
-    """Return what would change now; no file is created."""
+def _plan_current_changes(path: Path, new_states: Mapping[str, Texts] | None, *, is_merge: bool) -> list[StateChange]:
+    """Return how the new states would change the stored ones; nothing is written.
+
+    The arguments are those of `_confirm_and_change`; `path` is the file with the states, which need not exist.
+    """
     if not path.exists():
-        return plan_changes(StateSnapshot(0, {}), wanted or {}, is_merge=is_merge)
+        return plan_changes(StateSnapshot(0, {}), new_states or {}, is_merge=is_merge)
     with closing(States(str(path))) as states:
-        found = states.snapshot(wanted)
-    return plan_changes(found, {agent: {} for agent in found.agents} if wanted is None else wanted, is_merge=is_merge)
+        found = states.snapshot(new_states)
+    return plan_changes(
+        found, {agent: {} for agent in found.agents} if new_states is None else new_states, is_merge=is_merge
+    )
 
 
-def _backup(folder: Path, before: StateSnapshot) -> Path:
+def _write_backup(folder: Path, before: StateSnapshot) -> Path:
+    """Write the states to a new file in the folder, as an export, and return its path."""
     path, number = folder / f"state-backup-{before.version}.json", 2
     while path.exists():
         path, number = folder / f"state-backup-{before.version}-{number}.json", number + 1
@@ -394,7 +412,7 @@ def _write_private(path: Path, data: bytes) -> None:
     """Write a file atomically, readable only by its owner; a link is followed.
 
     Raises:
-        RunError: GBE699.
+        RunError: GBE699, it cannot be written.
     """
     file = Path(os.path.realpath(path))
     beside = f".{file.name}.{os.getpid()}.tmp"
@@ -404,23 +422,30 @@ def _write_private(path: Path, data: bytes) -> None:
             folder.create(beside, data, 0o600)
             folder.replace(beside, file.name)
     except OSError as error:
-        raise RunError("GBE699", where=Place(str(path)), reason=_reason(error)) from None
+        advice = advise_on(error, path)
+        raise RunError("GBE699", where=Place(str(path)), reason=reason_of(error), advice=advice) from None
 
 
 # --- an export ------------------------------------------------------------------------------
 
-_DEPTH = strict_json.MAX_DEPTH + 4
+_MAX_DEPTH = strict_json.MAX_DEPTH + 4
 """A value may have the full depth, and the document adds four levels around it."""
 
-_Version = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]  # half of what SQLite can count
+_Version = Annotated[
+    int, msgspec.Meta(ge=0, le=(1 << 62) - 1)
+]  # half of the largest integer of SQLite, so that later versions fit
 
 
 class _ExportedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A value in an export."""
+
     value: Any
     version: _Version
 
 
 class _Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The document of an export: `agents` maps agent -> key -> value."""
+
     format: Literal["graphbus-state"]
     format_version: Literal[1]
     version: _Version
@@ -438,24 +463,22 @@ def render_export(snapshot: StateSnapshot) -> bytes:
 
 
 def parse_export(data: bytes, path: str) -> StateSnapshot:
-    """Parse what `render_export` wrote; the whole document is checked.
-
-    Args:
-        data: The document.
-        path: Its file, for error messages.
+    """Parse an export that `render_export` wrote, and check it. `path` names the file in errors.
 
     Raises:
         RunError: GBE697, it is not an export; GBE641 or GBE642, a value that no state can have.
     """
     try:
-        document = msgspec.convert(strict_json.loads(data, any_text=True, max_depth=_DEPTH), _Export)
-    except ValueError as error:  # msgspec's ValidationError is one
-        raise RunError("GBE697", where=Place(path), reason=str(error)) from None
-    agents = {agent: _read_keys(agent, entries) for agent, entries in sorted(document.agents.items())}
+        document = msgspec.convert(strict_json.loads(data, any_text=True, max_depth=_MAX_DEPTH), _Export)
+    except ValueError as error:  # ValidationError of msgspec is a ValueError
+        advice = "Use a file that `graphbus state export` wrote."
+        raise RunError("GBE697", where=Place(path), reason=str(error), advice=advice) from None
+    agents = {agent: _parse_keys(agent, entries) for agent, entries in sorted(document.agents.items())}
     return StateSnapshot(document.version, agents)
 
 
-def _read_keys(agent: str, entries: dict[str, _ExportedValue]) -> dict[str, StoredValue]:
+def _parse_keys(agent: str, entries: dict[str, _ExportedValue]) -> dict[str, StoredValue]:
+    """Return the values of an agent by key; a name, key or value that no state can have raises a RunError."""
     check_key(agent, agent)
     return {
         key: StoredValue(encode_value(agent, key, entry.value), entry.version) for key, entry in sorted(entries.items())
@@ -465,16 +488,17 @@ def _read_keys(agent: str, entries: dict[str, _ExportedValue]) -> dict[str, Stor
 # --- text -----------------------------------------------------------------------------------
 
 
-def _size_of(keys: Mapping[str, StoredValue]) -> int:
+def _total_size(keys: Mapping[str, StoredValue]) -> int:
     """Return the size of all values in bytes; their JSON is ASCII."""
     return sum(len(kept.text) for kept in keys.values())
 
 
-def _newest(keys: Mapping[str, StoredValue]) -> int:
+def _latest_version(keys: Mapping[str, StoredValue]) -> int:
+    """Return the highest version of the values; 0 if there are none."""
     return max((kept.version for kept in keys.values()), default=0)
 
 
-def _size(number: int) -> str:
+def _format_size(number: int) -> str:
     """Format a number of bytes in a suitable unit."""
     for unit, factor in (("MB", 1_000_000), ("kB", 1_000)):
         if number >= factor:
@@ -482,22 +506,23 @@ def _size(number: int) -> str:
     return f"{number} B"
 
 
-def _value(text: str) -> str:
+def _value_cell(text: str) -> str:
+    """Return the beginning of a stored JSON text as a table cell, with its characters unescaped."""
     return as_cell(dumps(StoredValue(text, 0).value, ensure_ascii=False))
 
 
-def _kind(change: StateChange) -> tuple[str, console.Role, str]:
+def _describe_kind(change: StateChange) -> tuple[str, console.Role, str]:
     """Return the sign, the colour and the name of a change."""
     if change.before is None:
         return "+", "good", "set"
     return ("-", "gone", "removed") if change.after is None else ("~", "warn", "changed")
 
 
-def _lines(changes: Collection[StateChange]) -> Iterator[str]:
-    """Yield `+ agent key  value` for each change, with `~` and `-` likewise; at most the first 20."""
-    for change in list(changes)[:_MOST_LINES]:
-        sign, role, _ = _kind(change)
-        value = "" if change.after is None else f"  {_value(change.after)}"
+def _change_lines(changes: Collection[StateChange]) -> Iterator[str]:
+    """Yield `+ agent key  value` for each new value, `~` for a changed and `-` for a removed one; at most 20 lines."""
+    for change in list(changes)[:_MAX_LINES]:
+        sign, role, _ = _describe_kind(change)
+        value = "" if change.after is None else f"  {_value_cell(change.after)}"
         yield f"{style(f'{sign} {as_cell(change.agent)} {as_cell(change.key)}', role)}{value}"
-    if len(changes) > _MOST_LINES:
-        yield style(f"and {len(changes) - _MOST_LINES} more", "dim")
+    if len(changes) > _MAX_LINES:
+        yield style(f"and {len(changes) - _MAX_LINES} more", "dim")

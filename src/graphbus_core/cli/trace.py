@@ -21,8 +21,8 @@ from graphbus_core.hosting.instruments.trace import (
 )
 from graphbus_core.model.config import RuntimeConfig
 
-_LINES = 200
-_ROOTS = 20
+_MAX_LINES = 200
+_MAX_ROOTS = 20
 
 
 @click.command("trace", short_help="Show what an event caused, handler by handler.")
@@ -55,13 +55,14 @@ def trace(*, event_id: str, artifacts: str, limit: int | None, as_json: bool) ->
     folder = settings.resolve_run(RuntimeConfig(artifacts=artifacts)).state_dir
     deliveries = read_trace(Path(folder))
     if event_id:
-        _show_tree(find_event(deliveries, event_id), _LINES if limit is None else limit, as_json=as_json)
+        _print_tree(find_event(deliveries, event_id), _MAX_LINES if limit is None else limit, as_json=as_json)
     else:
-        _show_roots(list_roots(deliveries, _ROOTS if limit is None else limit), as_json=as_json)
+        _print_roots(list_roots(deliveries, _MAX_ROOTS if limit is None else limit), as_json=as_json)
     return 0
 
 
-def _show_tree(found: TracedEvent, limit: int, *, as_json: bool) -> None:
+def _print_tree(found: TracedEvent, limit: int, *, as_json: bool) -> None:
+    """Print the tree of the chain to which an event belongs, with the event marked; `limit` 0 prints all lines."""
     if as_json:
         document = {"event_id": found.event_id, "correlation_id": found.root, "deliveries": found.deliveries}
         console.emit_json(document)
@@ -71,7 +72,8 @@ def _show_tree(found: TracedEvent, limit: int, *, as_json: bool) -> None:
         console.print_line(line)
 
 
-def _show_roots(found: Sequence[RootSummary], *, as_json: bool) -> None:
+def _print_roots(found: Sequence[RootSummary], *, as_json: bool) -> None:
+    """Print a table of the events from outside, with what each of them caused."""
     if as_json:
         console.emit_json({"roots": found})
         return
@@ -79,7 +81,7 @@ def _show_roots(found: Sequence[RootSummary], *, as_json: bool) -> None:
         (
             console.style(each.event_id[:SHORT_ID_LENGTH], "accent"),
             format_clock(each.published),
-            console.sanitize(each.topic) or console.style("not in the trace any more", "dim"),
+            console.sanitize(each.topic) or console.style("no longer in the trace", "dim"),
             console.sanitize(each.src) or "outside",
             f"{each.events:,}",
             f"{each.deliveries:,}",

@@ -22,23 +22,24 @@ def pack_wheel(distribution: str, files: Mapping[str, bytes], about: Mapping[str
     """Return a wheel as bytes. It is not compressed, so that its hash is the same on every machine.
 
     Args:
-        distribution: Its name, with `_` for `-`.
+        distribution: The name of the distribution, with `_` for `-`.
         files: Path below `site-packages` -> content.
-        about: Name of a file of the metadata -> text: `METADATA`, and `entry_points.txt` where there are commands.
+        about: File name of the metadata -> text: `METADATA`, and `entry_points.txt` if there are commands.
     """
     info = f"{distribution}-{__version__}.dist-info"
     packed = {**files, **{f"{info}/{name}": text.encode() for name, text in {**about, "WHEEL": _WHEEL}.items()}}
-    packed[f"{info}/RECORD"] = _record(packed, f"{info}/RECORD")
+    packed[f"{info}/RECORD"] = _make_record(packed, f"{info}/RECORD")
     buffer = BytesIO()
     with ZipFile(buffer, "w", ZIP_STORED) as archive:
         for path, data in sorted(packed.items()):
-            entry = ZipInfo(path)  # of 1980
-            entry.create_system, entry.external_attr = 3, 0o644 << 16  # as on POSIX, wherever it is made
+            entry = ZipInfo(path)  # dated 1980, so that the bytes are always the same
+            entry.create_system, entry.external_attr = 3, 0o644 << 16  # as if made on POSIX, on every machine
             archive.writestr(entry, data)
     return buffer.getvalue()
 
 
-def _record(files: Mapping[str, bytes], own: str) -> bytes:
+def _make_record(files: Mapping[str, bytes], own: str) -> bytes:
+    """Return the file `RECORD` of a wheel, whose own path is `own`: path, digest and size of each file."""
     lines = [
         f"{path},sha256={urlsafe_b64encode(sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
         for path, data in sorted(files.items())

@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 from typing import NamedTuple
 
 from graphbus_core.errors import BuildError, Place
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.model.config import ResolvedBuild
 
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "tests", "test"})
@@ -27,7 +28,7 @@ class ModuleIndex(NamedTuple):
     Attributes:
         root: The project root, absolute.
         import_roots: The folders below the root that must be on `sys.path`, usually `"."` or `"src"`.
-        roots: The paths that the build was asked for, relative to the root.
+        roots: The paths that the build was started for, relative to the root.
         errors: The files, folders and links that cannot be read.
         skipped: The test files, which are left out because of their names.
     """
@@ -44,20 +45,26 @@ def discover_modules(config: ResolvedBuild) -> ModuleIndex:
     """Find the Python files below the paths of a build.
 
     Hidden folders, caches, virtual environments, tests (folders `tests` and `test`, `test_*.py`, `*_test.py`, `conftest.py`) and
-    paths in `exclude` are skipped, unless the build asks for that very path. Links are followed inside the project only, and each
-    file is found once.
+    paths in `exclude` are skipped, unless such a path is itself one of the paths of the build. Links are followed inside the
+    project only, and each file is found once.
     """
-    walk = _Walk(config.root, config.settings.exclude)
+    finder = _FileFinder(config.root, config.settings.exclude)
     for path in config.paths:
-        walk.visit(path)
-    files = tuple(ModuleFile(path, module) for path, (module, _) in sorted(walk.found.items()))
-    import_roots = sorted({import_root for _, import_root in walk.found.values()})
-    roots = tuple(dict.fromkeys(walk.relative(path) for path in config.paths))
-    return ModuleIndex(config.root, files, tuple(import_roots), roots, tuple(walk.errors), tuple(walk.skipped))
+        finder.visit(path)
+    files = tuple(ModuleFile(path, module) for path, (module, _) in sorted(finder.found.items()))
+    import_roots = sorted({import_root for _, import_root in finder.found.values()})
+    roots = tuple(dict.fromkeys(finder.relative(path) for path in config.paths))
+    return ModuleIndex(config.root, files, tuple(import_roots), roots, tuple(finder.errors), tuple(finder.skipped))
 
 
-class _Walk:
-    """One pass over the folders of a build."""
+class _FileFinder:
+    """Finds the files of a build in one pass over its folders; errors are collected.
+
+    Attributes:
+        found: Relative path of a file -> the name of its module, and its import root.
+        errors: The files, folders and links that cannot be read.
+        skipped: The relative paths of the test files.
+    """
 
     def __init__(self, root: str, exclude: tuple[str, ...]) -> None:
         self.root = root
@@ -70,31 +77,35 @@ class _Walk:
         self._import_roots: dict[str, str] = {}
 
     def relative(self, path: str) -> str:
-        """Return a path relative to the project root; one outside stays absolute."""
+        """Return a path relative to the project root; a path outside of the project stays absolute."""
         return path[len(self._prefix) :] if path.startswith(self._prefix) else ("." if path == self.root else path)
 
     def visit(self, path: str) -> None:
-        """Add a file, or all files below a folder."""
+        """Add a file, or all files below a folder, even if `exclude` or the name of the path would exclude it."""
         if os.path.isdir(path):
             self._visit_folder(path)
         else:
             self._add_file(path)
 
     def _visit_folder(self, path: str) -> None:
+        """Visit the entries of a folder in the order of their names, unless the folder was visited before.
+
+        A folder that cannot be listed adds GBE204 to `errors`.
+        """
         if path in self._entered:
             return
         self._entered.add(path)
         try:
             entries = sorted(os.scandir(path), key=lambda entry: entry.name)
         except OSError as error:
-            self._add_error("GBE204", path, reason=_reason(error))
+            self._add_error("GBE204", path, reason=reason_of(error), advice=advise_on(error, path))
             return
         for entry in entries:
             if not self._is_excluded(entry.path):
                 self._visit_entry(entry)
 
     def _visit_entry(self, entry: os.DirEntry[str]) -> None:
-        """Add or skip one entry of a folder, or enter it."""
+        """Add or skip one entry of a folder: enter a subfolder, follow a link, add a source file, note a test file."""
         name = entry.name
         is_source = name.endswith(".py")
         if name.startswith("."):
@@ -112,33 +123,45 @@ class _Walk:
                 self._visit_folder(entry.path)
 
     def _follow_link(self, entry: os.DirEntry[str], is_source: bool) -> None:
-        """Follow a link to a file or folder of the project, which is found at its real path."""
+        """Add the file or folder to which a link points, with its real path.
+
+        A circular link, or one that points outside of the project, adds GBE205 to `errors`. So does a broken link, but only if
+        its name ends in `.py`. A link to a file that is not a source file is ignored.
+        """
         try:
             target = os.path.realpath(entry.path, strict=True)
         except OSError as error:
             if is_source or error.errno == errno.ELOOP:
-                self._add_error("GBE205", entry.path)
+                problem = "forms a loop" if error.errno == errno.ELOOP else "points to a file that does not exist"
+                self._add_error("GBE205", entry.path, problem=problem)
             return
         is_folder = os.path.isdir(target)
         if not is_source and not is_folder:
             return
-        if not target.startswith(self._prefix) or entry.path.startswith(f"{target}/"):
-            self._add_error("GBE205", entry.path)
+        if not target.startswith(self._prefix):
+            self._add_error("GBE205", entry.path, problem="points outside the project")
+        elif entry.path.startswith(f"{target}/"):
+            self._add_error("GBE205", entry.path, problem="forms a loop")
         elif is_folder:
             self._visit_folder(target)
         else:
             self._add_file(target)
 
     def _add_file(self, path: str, is_regular: bool | None = None) -> None:
-        """Add a file with the name of its module; `is_regular` saves a look at the disk."""
+        """Add a file with the name of its module, or GBE204 to `errors` if it is not a regular file.
+
+        `is_regular` is None if the caller has not tested that.
+        """
         if is_regular is None:
             is_regular = os.path.isfile(path)
         if not is_regular:
+            reason, advice = "it is not a regular file", "Replace it with a regular file."
             try:
-                reason = "it is a folder" if stat.S_ISDIR(os.lstat(path).st_mode) else "it is not a regular file"
+                if stat.S_ISDIR(os.lstat(path).st_mode):
+                    reason, advice = "it is a folder", "Rename the folder: only files have names that end in `.py`."
             except OSError as error:
-                reason = _reason(error)
-            self._add_error("GBE204", path, reason=reason)
+                reason, advice = reason_of(error), advise_on(error, path)
+            self._add_error("GBE204", path, reason=reason, advice=advice)
             return
         relative = self.relative(path)
         folder = os.path.dirname(relative)
@@ -148,6 +171,7 @@ class _Walk:
         self.found[relative] = (module_name(relative, import_root), import_root)
 
     def _is_excluded(self, path: str) -> bool:
+        """True if a pattern in `exclude` matches the relative path, or its last segment alone."""
         if not self._exclude:
             return False
         relative = self.relative(path)
@@ -155,6 +179,7 @@ class _Walk:
         return any(fnmatch(relative, glob.rstrip("/")) or fnmatch(name, glob.rstrip("/")) for glob in self._exclude)
 
     def _add_error(self, code: str, path: str, **data: object) -> None:
+        """Add an error about a path to `errors`."""
         self.errors.append(BuildError(code, where=Place(self.relative(path)), **data))
 
 
@@ -175,13 +200,12 @@ def find_import_root(root: str, folder: str) -> str:
 
 
 def module_name(path: str, import_root: str) -> str:
-    """Return the dotted name of the module at a relative path; a package has the name of its folder."""
+    """Return the dotted name of the module at a path below `import_root`; both are relative to the project root.
+
+    An `__init__.py` has the name of its folder.
+    """
     below = path if import_root == "." else path[len(import_root) + 1 :]
     parts = below.removesuffix(".py").split("/")
     if parts[-1] == "__init__" and len(parts) > 1:
         parts.pop()
     return ".".join(parts)
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

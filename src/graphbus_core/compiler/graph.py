@@ -1,9 +1,8 @@
-"""Agents as a graph: who depends on whom, whose events reach whom, and the order in which agents come to life.
+"""The graph of the agents: dependencies, topics and calls between them, and the order in which they are activated.
 
     provider ──depends_on──▶ consumer        publisher ──topic──▶ subscriber        callee ──call──▶ caller
 
-Dependencies must be free of circles; events and calls may go round. Handlers and topics that a run
-would refuse are found here too.
+Dependencies must not form a cycle; topics and calls may. Handlers and topics that a run would refuse are found here too.
 """
 
 from __future__ import annotations
@@ -27,26 +26,30 @@ if TYPE_CHECKING:
 
 
 def find_wrong_ends(definitions: Iterable[AgentDefinition]) -> tuple[BuildError, ...]:
-    """Return GBE214 to GBE216, one for each place, though subclasses inherit it."""
+    """Return an error for each handler that cannot be called (GBE214) and each invalid topic (GBE215, GBE216).
+
+    A declaration that several agents inherit is reported once.
+    """
     found: dict[tuple[str, str], BuildError] = {}
     for agent in definitions:
-        for error in _wrong_ends(agent):
+        for error in _find_wrong_ends_of(agent):
             found.setdefault((error.code, str(error.where)), error)
     return tuple(found.values())
 
 
-def _wrong_ends(agent: AgentDefinition) -> Iterator[BuildError]:
+def _find_wrong_ends_of(agent: AgentDefinition) -> Iterator[BuildError]:
+    """Yield the errors in the subscriptions and publications of one agent."""
     uncallable: set[str] = set()
-    for heard in agent.subscriptions:
-        handler = f"{agent.name}.{heard.method}"
-        if heard.shape == "invalid" and heard.method not in uncallable:
-            uncallable.add(heard.method)
-            yield BuildError("GBE214", where=heard.span.place, handler=handler)
-        if heard.topic and not is_topic_or_pattern(heard.topic):
-            yield BuildError("GBE215", where=heard.span.place, handler=handler, topic=heard.topic)
-    for sent in agent.publications:
-        if sent.topic and not is_topic(sent.topic):
-            yield BuildError("GBE216", where=sent.span.place, agent=agent.name, topic=sent.topic)
+    for subscription in agent.subscriptions:
+        handler = f"{agent.name}.{subscription.method}"
+        if subscription.shape == "invalid" and subscription.method not in uncallable:
+            uncallable.add(subscription.method)
+            yield BuildError("GBE214", where=subscription.span.place, handler=handler)
+        if subscription.topic and not is_topic_or_pattern(subscription.topic):
+            yield BuildError("GBE215", where=subscription.span.place, handler=handler, topic=subscription.topic)
+    for publication in agent.publications:
+        if publication.topic and not is_topic(publication.topic):
+            yield BuildError("GBE216", where=publication.span.place, agent=agent.name, topic=publication.topic)
 
 
 _Neighbours = Mapping[str, Iterable[str]]
@@ -57,8 +60,8 @@ class ActivationOrder(msgspec.Struct, frozen=True):
 
     Attributes:
         order: Providers before consumers, ties by name, arbiters last.
-        generations: The same names in groups that need nothing of each other.
-        topic_cycles: The groups of agents whose events go round, each sorted by name.
+        generations: The same names in groups; the agents of one group do not depend on each other.
+        topic_cycles: The groups of agents that topics connect in a cycle, each sorted by name.
     """
 
     order: tuple[str, ...]
@@ -71,10 +74,10 @@ class AgentGraph:
 
     Attributes:
         nodes: Names, sorted.
-        edges: From provider to consumer, sorted.
-        topics: By name.
+        edges: Each from its provider to its consumer, sorted.
+        topics: Sorted by name.
         arbiters: The names of the arbiters.
-        errors: GBE210 for a name that two agents bear, GBE211 for an unknown dependency, GBE212 for a circle.
+        errors: GBE210 for a name that two agents have, GBE211 for an unknown dependency, GBE212 for a cycle of dependencies.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class AgentGraph:
 
     @cached_property
     def graph(self) -> nx.MultiDiGraph[Any]:
-        """The same as a networkx graph; `kind` and `label` are attributes of its edges."""
+        """This graph as a networkx graph; `kind` and `label` are attributes of its edges."""
         import networkx as nx
 
         graph: nx.MultiDiGraph[Any] = nx.MultiDiGraph()
@@ -103,11 +106,12 @@ class AgentGraph:
         return graph
 
     def get_agent_activation_order(self) -> tuple[str, ...]:
-        """Return the names in the order of activation (seed 001)."""
+        """Return the names of the agents in the order of activation."""
         return compute_order(self).order
 
     @cached_property
-    def _ends(self) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    def _providers_and_consumers(self) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+        """Name -> the other agents with an edge to it, and name -> those to which it has an edge."""
         providers: dict[str, set[str]] = {name: set() for name in self.nodes}
         consumers: dict[str, set[str]] = {name: set() for name in self.nodes}
         for edge in self.edges:
@@ -117,29 +121,29 @@ class AgentGraph:
         return providers, consumers
 
     def providers(self, name: str) -> tuple[str, ...]:
-        """Return the agents that an agent receives from, by name."""
-        return tuple(sorted(self._ends[0].get(name, ())))
+        """Return the names of the agents with an edge to this agent, sorted."""
+        return tuple(sorted(self._providers_and_consumers[0].get(name, ())))
 
     def consumers(self, name: str) -> tuple[str, ...]:
-        """Return the agents that receive from an agent, by name."""
-        return tuple(sorted(self._ends[1].get(name, ())))
+        """Return the names of the agents to which this agent has an edge, sorted."""
+        return tuple(sorted(self._providers_and_consumers[1].get(name, ())))
 
     def neighbours(self, name: str) -> tuple[str, ...]:
-        """Return the agents that share an edge with an agent, by name."""
+        """Return the names of the agents that share an edge with this agent, sorted."""
         return tuple(sorted({*self.providers(name), *self.consumers(name)}))
 
 
 def build_graph(definitions: Iterable[AgentDefinition], external_topics: Sequence[str] = ()) -> AgentGraph:
-    """Connect the agents. Errors are collected in `errors`; the rest of the graph is valid.
+    """Return the graph of these agents. What is wrong is listed in its `errors`; the rest of the graph is valid.
 
     Args:
-        definitions: Of two agents with one name the first by place is taken.
-        external_topics: Topics or patterns that are fed or heard outside of the graph.
+        definitions: The agents; of two with the same name the first by place is used.
+        external_topics: Topics or patterns that are published or handled outside of the graph.
     """
     errors: list[BuildError] = []
-    agents = _by_name(definitions, errors)
-    topics = _topics(agents.values(), external_topics)
-    needs = {name: _known_dependencies(agent, agents, errors) for name, agent in agents.items()}
+    agents = _agents_by_name(definitions, errors)
+    topics = _collect_topics(agents.values(), external_topics)
+    needs = {name: _find_known_dependencies(agent, agents, errors) for name, agent in agents.items()}
     edges = {Edge(provider, name, "depends_on") for name, providers in needs.items() for provider in providers}
     edges.update(
         Edge(publisher, subscriber, "topic", topic.name)
@@ -153,13 +157,14 @@ def build_graph(definitions: Iterable[AgentDefinition], external_topics: Sequenc
         for call in agent.calls
         if call.agent in agents
     )
-    errors.extend(_circles(agents, needs))
+    errors.extend(_find_dependency_cycles(agents, needs))
     arbiters = frozenset(name for name, agent in agents.items() if agent.is_arbiter)
     ordered = sorted(edges, key=lambda edge: (edge.source, edge.target, edge.kind, edge.label))
     return AgentGraph(tuple(sorted(agents)), tuple(ordered), topics, arbiters, tuple(errors))
 
 
-def _by_name(definitions: Iterable[AgentDefinition], errors: list[BuildError]) -> dict[str, AgentDefinition]:
+def _agents_by_name(definitions: Iterable[AgentDefinition], errors: list[BuildError]) -> dict[str, AgentDefinition]:
+    """Return name -> agent, sorted by the places of the agents; append GBE210 to `errors` for each further agent of a name."""
     agents: dict[str, AgentDefinition] = {}
     for definition in sorted(definitions, key=lambda item: item.span.place):
         first = agents.setdefault(definition.name, definition)
@@ -169,32 +174,38 @@ def _by_name(definitions: Iterable[AgentDefinition], errors: list[BuildError]) -
     return agents
 
 
-def _known_dependencies(
+def _find_known_dependencies(
     agent: AgentDefinition, agents: Mapping[str, AgentDefinition], errors: list[BuildError]
 ) -> tuple[str, ...]:
+    """Return the dependencies of an agent that exist in `agents`; append GBE211 to `errors` for each of the others."""
     known: list[str] = []
     for dependency in agent.dependencies:
         if dependency.name in agents:
             known.append(dependency.name)
         else:
-            said = {"agent": agent.name, "name": dependency.name, "suggestion": did_you_mean(dependency.name, agents)}
-            errors.append(BuildError("GBE211", where=dependency.span.place, **said))
+            data = {"agent": agent.name, "name": dependency.name, "suggestion": did_you_mean(dependency.name, agents)}
+            errors.append(BuildError("GBE211", where=dependency.span.place, **data))
     return tuple(known)
 
 
-def _circles(agents: Mapping[str, AgentDefinition], needs: _Neighbours) -> Iterator[BuildError]:
+def _find_dependency_cycles(agents: Mapping[str, AgentDefinition], needs: _Neighbours) -> Iterator[BuildError]:
+    """Yield GBE212 for each group of agents that depend on each other; the error names one shortest cycle of the group."""
     for group in components(needs):
         if len(group) > 1 or group[0] in needs[group[0]]:
-            circle = find_circle(group, needs)
-            first = agents[circle[0]]
-            span = next(item.span for item in first.dependencies if item.name == circle[1])
-            yield BuildError("GBE212", where=span.place, cycle=" → ".join(circle))
+            cycle = find_circle(group, needs)
+            first = agents[cycle[0]]
+            span = next(item.span for item in first.dependencies if item.name == cycle[1])
+            yield BuildError("GBE212", where=span.place, cycle=" → ".join(cycle))
 
 
 # --- topics -------------------------------------------------------------------------------
 
 
-def _topics(agents: Iterable[AgentDefinition], external_topics: Sequence[str]) -> tuple[TopicDefinition, ...]:
+def _collect_topics(agents: Iterable[AgentDefinition], external_topics: Sequence[str]) -> tuple[TopicDefinition, ...]:
+    """Return the topics that agents publish or handle and the external ones, sorted by name.
+
+    A pattern subscribes to every topic that it matches; a pattern that matches none is listed as a topic itself.
+    """
     publishers: dict[str, dict[str, None]] = {}
     subscribers: dict[str, dict[str, None]] = {}
     patterns: list[tuple[str, str]] = []
@@ -213,22 +224,25 @@ def _topics(agents: Iterable[AgentDefinition], external_topics: Sequence[str]) -
     names = {*publishers, *subscribers, *fixed}
     names |= {pattern for pattern, _ in patterns if not any(matches(pattern, name) for name in names)}
     for name in names if patterns else ():
-        hearing = (agent for pattern, agent in patterns if matches(pattern, name))
-        subscribers.setdefault(name, {}).update(dict.fromkeys(hearing))
+        matching = (agent for pattern, agent in patterns if matches(pattern, name))
+        subscribers.setdefault(name, {}).update(dict.fromkeys(matching))
     return tuple(
         TopicDefinition(
             name=name,
             publishers=tuple(sorted(publishers.get(name, ()))),
             subscribers=tuple(sorted(subscribers.get(name, ()))),
-            schema=_agreed(sent.get(name, ())),
+            schema=_choose_schema(sent.get(name, ())),
             is_external=any(matches(pattern, name) for pattern in external_topics),
         )
         for name in sorted(names)
     )
 
 
-def _agreed(sent: Iterable[tuple[bool, Schema | None]]) -> Schema | None:
-    """The one declared schema, or the one that all publishers send."""
+def _choose_schema(sent: Iterable[tuple[bool, Schema | None]]) -> Schema | None:
+    """Return the only declared schema of a topic, or if none is declared, the schema that all its publishers send.
+
+    None if several are declared, or if the publishers differ. `sent` holds `(is_declared, payload)` for each publication.
+    """
     listed = list(sent)
     declared = {schema for is_declared, schema in listed if is_declared and schema is not None}
     if declared:
@@ -241,51 +255,52 @@ def _agreed(sent: Iterable[tuple[bool, Schema | None]]) -> Schema | None:
 
 
 def compute_order(graph: AgentGraph) -> ActivationOrder:
-    """Order the agents: dependencies always, topic edges where they form no circle, ties by name, arbiters last.
+    """Order the agents by dependencies, by topics where these form no cycle, then by name; arbiters come last.
 
-    Circles of dependencies, which are errors of the graph, are broken up by name.
+    The agents of a cycle of dependencies, which is an error of the graph, are ordered by name.
     """
     needs: dict[str, set[str]] = {name: set() for name in graph.nodes}
-    heard: dict[str, set[str]] = {name: set() for name in graph.nodes}
+    publishers: dict[str, set[str]] = {name: set() for name in graph.nodes}
     for edge in graph.edges:
         if edge.kind == "depends_on":
             needs[edge.target].add(edge.source)
         elif edge.kind == "topic":
-            heard[edge.target].add(edge.source)
-    cycles = tuple(group for group in components(heard) if len(group) > 1 or group[0] in heard[group[0]])
-    last = _last_ones(graph.arbiters, needs)
-    _drop_within(components(needs), needs)
-    both = {name: needs[name] | {other for other in heard[name] if other not in last} for name in graph.nodes}
+            publishers[edge.target].add(edge.source)
+    cycles = tuple(group for group in components(publishers) if len(group) > 1 or group[0] in publishers[group[0]])
+    last = _arbiters_to_order_last(graph.arbiters, needs)
+    _remove_edges_within(components(needs), needs)  # cycles of dependencies, which are errors
+    both = {name: needs[name] | {other for other in publishers[name] if other not in last} for name in graph.nodes}
     groups = components(both)
-    _drop_within(groups, both, keep=needs)
-    first = _generations({name: both[name] for name in graph.nodes if name not in last})
-    generations = first + _generations({name: needs[name] & last for name in sorted(last)})
+    _remove_edges_within(groups, both, keep=needs)  # a cycle with topics keeps only its dependencies
+    first = _sort_into_generations({name: both[name] for name in graph.nodes if name not in last})
+    generations = first + _sort_into_generations({name: needs[name] & last for name in sorted(last)})
     return ActivationOrder(tuple(name for group in generations for name in group), generations, cycles)
 
 
-def _last_ones(arbiters: frozenset[str], needs: Mapping[str, set[str]]) -> set[str]:
-    """The arbiters that no other agent depends on, at whatever distance."""
-    wanted: set[str] = set()
+def _arbiters_to_order_last(arbiters: frozenset[str], needs: Mapping[str, set[str]]) -> set[str]:
+    """Return the arbiters on which no agent that is not an arbiter depends, directly or indirectly."""
+    needed: set[str] = set()
     pending = [name for name in needs if name not in arbiters]
     while pending:
         name = pending.pop()
-        if name not in wanted:
-            wanted.add(name)
+        if name not in needed:
+            needed.add(name)
             pending.extend(needs[name])
-    return set(arbiters) - wanted
+    return set(arbiters) - needed
 
 
-def _drop_within(
+def _remove_edges_within(
     groups: Iterable[Sequence[str]], needs: Mapping[str, set[str]], keep: Mapping[str, set[str]] | None = None
 ) -> None:
-    """Remove the edges between members of one group, those in `keep` excepted."""
+    """Remove from `needs`, in place, the edges between members of the same group; those in `keep` remain."""
     for group in groups:
         members = set(group)
         for name in group:
             needs[name].difference_update(members - (keep[name] if keep is not None else set()))
 
 
-def _generations(needs: Mapping[str, set[str]]) -> tuple[tuple[str, ...], ...]:
+def _sort_into_generations(needs: Mapping[str, set[str]]) -> tuple[tuple[str, ...], ...]:
+    """Return groups of names in which each name needs only names of earlier groups; `needs` must have no cycle."""
     sorter = TopologicalSorter({name: [other for other in others if other in needs] for name, others in needs.items()})
     sorter.prepare()
     generations: list[tuple[str, ...]] = []
@@ -297,19 +312,21 @@ def _generations(needs: Mapping[str, set[str]]) -> tuple[tuple[str, ...], ...]:
 
 
 def components(needs: _Neighbours) -> tuple[tuple[str, ...], ...]:
-    """Return the strongly connected components, each sorted by name, in the order of their first names."""
+    """Return the strongly connected components of `needs`, each sorted by name, in the order of their first names."""
     back: dict[str, list[str]] = {name: [] for name in needs}
     for name, others in needs.items():
         for other in others:
             back[other].append(name)
-    order = [name for reached in _reached(needs, needs) for name in reached]
-    return tuple(sorted(tuple(sorted(group)) for group in _reached(reversed(order), back)))
+    order = [name for reached in _walk_newly_reached(needs, needs) for name in reached]
+    return tuple(sorted(tuple(sorted(group)) for group in _walk_newly_reached(reversed(order), back)))
 
 
-def _reached(names: Iterable[str], edges: _Neighbours) -> Iterator[list[str]]:
-    """Return the groups of nodes that each name reaches and no earlier name has reached (Kosaraju's algorithm).
+def _walk_newly_reached(names: Iterable[str], edges: _Neighbours) -> Iterator[list[str]]:
+    """For each name, yield the nodes that it reaches and no earlier name has reached, in post-order, if there are any.
 
-    The search has a stack of its own: a chain of thousands of agents must not exhaust Python's.
+    `components` calls this twice (Kosaraju's algorithm).
+
+    The stack is explicit, because a chain of thousands of agents would exceed Python's recursion limit.
     """
     seen: set[str] = set()
     for start in names:
@@ -329,7 +346,10 @@ def _reached(names: Iterable[str], edges: _Neighbours) -> Iterator[list[str]]:
 
 
 def find_circle(group: Sequence[str], needs: _Neighbours) -> tuple[str, ...]:
-    """Return one shortest circle through the first name of a component, that name at both ends."""
+    """Return one shortest cycle through the first name of a group, with that name at both ends.
+
+    The group must be a strongly connected component with a cycle: otherwise the search fails with IndexError.
+    """
     start = group[0]
     members = set(group)
     paths: deque[tuple[str, ...]] = deque([(start,)])

@@ -1,4 +1,4 @@
-"""The result of a build, and the memory of the last one: it is reused as long as none of its inputs has changed."""
+"""The result of a build, and the cache of the last build, which is reused as long as none of its inputs has changed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import msgspec
 
 from graphbus_core import __version__, store
 from graphbus_core.compiler.discover import discover_modules
-from graphbus_core.errors import ArtifactError
+from graphbus_core.errors import ArtifactError, ModelError
 from graphbus_core.model.artifacts import SCHEMA_VERSION
-from graphbus_core.model.config import ResolvedBuild
+from graphbus_core.model.config import LLMConfig, ResolvedBuild
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import FileChange, Negotiations
@@ -31,7 +31,7 @@ class GraphCounts(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, artifacts: BuildArtifacts) -> GraphCounts:
-        """Count what artifacts describe."""
+        """Count the agents, topics and subscriptions that artifacts describe."""
         agents = artifacts.agents.agents
         return cls(len(agents), len(artifacts.topics.topics), sum(len(agent.subscriptions) for agent in agents))
 
@@ -55,14 +55,14 @@ class LastBuild(msgspec.Struct, frozen=True, array_like=True):
 def remember_build(
     config: ResolvedBuild, sources: stamps.Fingerprint, tally: GraphCounts, findings: Sequence[Finding]
 ) -> None:
-    """Remember a build that has just ended; `sources` must have the key `key_of(config)`."""
+    """Write a build that has just ended to the cache; the key of the fingerprint `sources` must be `key_of(config)`."""
     cache.write_cache(_cache_path(config), LastBuild(sources, _fingerprint_artifacts(config), tally, tuple(findings)))
 
 
 def recall_build(config: ResolvedBuild) -> LastBuild | None:
-    """Return the last build if sources, settings, artifacts and GraphBus itself are unchanged; else None.
+    """Return the last build if sources, settings, artifacts and GraphBus itself are unchanged since; else None.
 
-    A file is read only if its status (size, time) has changed, and no file is parsed.
+    A file is read only if its status (size, time) has changed; no file is parsed. The cache may be written again.
     """
     last = cache.read_cache(_cache_path(config), LastBuild)
     if last is None:
@@ -70,15 +70,15 @@ def recall_build(config: ResolvedBuild) -> LastBuild | None:
     index = discover_modules(config)
     if index.errors or not last.sources.is_current(config.root, (file.path for file in index.files), key_of(config)):
         return None
-    if not last.artifacts.is_current(config.artifacts_dir, ()) or _has_drifted(config):
+    if not last.artifacts.is_current(config.artifacts_dir, ()) or _would_be_refused(config):
         return None
     if last.artifacts.is_racy:  # the files were too new for their time stamps to be trusted; by now they can be
         remember_build(config, last.sources, last.tally, last.findings)
     return last
 
 
-def _has_drifted(config: ResolvedBuild) -> bool:
-    """True if a run of the artifacts would be refused because imported files have changed."""
+def _would_be_refused(config: ResolvedBuild) -> bool:
+    """True if a run of these artifacts would be refused: the manifest cannot be read, or does not fit the files it lists."""
     try:
         return bool(store.find_drift(config.artifacts_dir, store.load_manifest(config.artifacts_dir)))
     except ArtifactError:
@@ -86,6 +86,7 @@ def _has_drifted(config: ResolvedBuild) -> bool:
 
 
 def _fingerprint_artifacts(config: ResolvedBuild) -> stamps.Fingerprint:
+    """Return the fingerprint of the artifacts and the manifest as they are on disk now."""
     return stamps.Fingerprint.take(config.artifacts_dir, [*store.ARTIFACTS, store.MANIFEST])
 
 
@@ -94,11 +95,12 @@ def _cache_path(config: ResolvedBuild) -> Path:
 
 
 def key_of(config: ResolvedBuild) -> str:
-    """Return a digest of what a build depends on besides its files: GraphBus, artifact format, Python, paths and settings."""
-    wanted = [os.path.relpath(path, config.root) for path in config.paths]
-    python = sys.version_info[:2]  # an older one cannot read all that a newer one can
+    """Return a digest of all inputs of a build except its files: GraphBus, artifact format, Python, paths and settings."""
+    paths = [os.path.relpath(path, config.root) for path in config.paths]
+    python = sys.version_info[:2]  # a newer version can parse more files
     made_by = f"{__version__}:{SCHEMA_VERSION}:{python}"
-    return sha256_hex(msgspec.json.encode([made_by, wanted, msgspec.to_builtins(config.settings)]))
+    settings = msgspec.structs.replace(config.settings, llm=LLMConfig())  # no artifact depends on the models
+    return sha256_hex(msgspec.json.encode([made_by, paths, msgspec.to_builtins(settings)]))
 
 
 class BuildResult(NamedTuple):
@@ -109,11 +111,13 @@ class BuildResult(NamedTuple):
         built: The artifacts of this build; None if nothing had changed, see `artifacts`.
         findings: What the rules find in the sources after the build.
         negotiations: The record of the negotiation, if there was one.
-        applied: The files that agents changed.
-        diffs: Path -> unified diff of what they changed, or would have changed without `dry_run`.
+        applied: The source files to which the negotiation wrote changes.
+        diffs: Path -> unified diff of the accepted changes; with `dry_run` they are not written.
         spent: What the negotiation cost.
         locked: In a frozen build, how many agents the lock covers.
-        is_unchanged: Nothing had changed since the last build, so that nothing was done.
+        failure: The error with which a model was given up although changes were accepted; those are written. Else None.
+        is_unchanged: Nothing had changed since the last build, so nothing was written.
+        was_dry_run: The build wrote no files.
     """
 
     config: ResolvedBuild
@@ -123,6 +127,7 @@ class BuildResult(NamedTuple):
     negotiations: Negotiations | None = None
     applied: tuple[FileChange, ...] = ()
     diffs: Mapping[str, str] = {}
+    failure: ModelError | None = None
     is_unchanged: bool = False
     was_dry_run: bool = False
     spent: Spend = Spend()

@@ -25,6 +25,7 @@ from graphbus_core.compiler.reading.topics import DefinedTopic
 from graphbus_core.compiler.rules.misuse import check_file
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.errors import ArtifactError, BuildError, Place, raise_all
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.artifacts import SCHEMA_VERSION
 from graphbus_core.model.config import ResolvedBuild
@@ -37,7 +38,9 @@ from graphbus_core.store.stamps import FileStatuses, Fingerprint, take_statuses
 
 
 def learn_imports(folder: Path, artifacts: BuildArtifacts) -> SourceFacts:
-    """Find the imports of the agents that old artifacts describe, for their migration; nothing is imported or written.
+    """Find what the agents in old artifacts import, so that the artifacts can be migrated; nothing is imported or written.
+
+    The result is empty for artifacts without a manifest.
 
     Raises:
         ArtifactError: GBE512 for a source file that has changed since; SeveralErrors for more than one.
@@ -52,7 +55,7 @@ def learn_imports(folder: Path, artifacts: BuildArtifacts) -> SourceFacts:
     config = ResolvedBuild(root=str(root), paths=(), settings=settings.load(root), dry_run=True)
     agents = tuple(sorted({ModuleFile(agent.path, agent.module) for agent in artifacts.agents.agents}))
     index = ModuleIndex(str(root), agents, manifest.import_roots, manifest.roots)
-    outside = _ImportsOutside(config, DiskReader(config))
+    outside = _OutsideImports(config, DiskReader(config))
     modules = [*(agent.module for agent in agents), *config.named_modules]
     needed = needed_by(modules, index, outside.names_in, manifest.sources)
     return SourceFacts(outside.digests_of(needed, {}), needed.third_party)
@@ -73,9 +76,10 @@ class DiskReader:
             BuildError: GBE203 when it is too large, GBE204 when it cannot be read.
         """
         data = self._overlay.get(path)
-        return data if data is not None else self._from_disk(path)
+        return data if data is not None else self._read_from_disk(path)
 
-    def _from_disk(self, path: str) -> bytes:
+    def _read_from_disk(self, path: str) -> bytes:
+        """Read a file without the overlay; raises what `__call__` raises."""
         try:
             with open(os.path.join(self._root, path), "rb") as file:
                 size_bytes = os.fstat(file.fileno()).st_size
@@ -83,7 +87,8 @@ class DiskReader:
                     raise BuildError("GBE203", where=Place(path), size_bytes=size_bytes, limit_bytes=self._limit)
                 return file.read()
         except OSError as error:
-            raise BuildError("GBE204", where=Place(path), reason=(error.strerror or str(error)).lower()) from None
+            advice = advise_on(error, path)
+            raise BuildError("GBE204", where=Place(path), reason=reason_of(error), advice=advice) from None
 
 
 class _CachedFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -99,23 +104,26 @@ class _FactsCache:
     def __init__(self, config: ResolvedBuild, index: ModuleIndex) -> None:
         self._root = config.root
         self._path = Path(config.artifacts_dir, CACHE, "facts")
-        self._key = f"{__version__}:{config.settings.max_source_bytes}:{_code_stamp()}"
-        self.look = take_statuses(config.root, [file.path for file in index.files])
+        self._key = f"{__version__}:{config.settings.max_source_bytes}:{_stamp_of_compiler()}"
+        self.statuses = take_statuses(config.root, [file.path for file in index.files])
 
     def recall(self) -> tuple[Facts, dict[str, str]]:
-        """Return the cached facts, and the digests of the files that certainly have not changed."""
+        """Return `(facts, digests)`: path -> facts, and path -> sha256 of the files that certainly have not changed.
+
+        Both are empty without a valid cache.
+        """
         kept = read_cache(self._path, _CachedFacts)
         if kept is None or kept.fingerprint.key != self._key:
             return {}, {}
-        further = [path for path in kept.fingerprint.files if path not in self.look.files]
-        self.look.files.update(take_statuses(self._root, further).files)
-        return kept.facts, kept.fingerprint.unchanged_digests(self.look)
+        further = [path for path in kept.fingerprint.files if path not in self.statuses.files]
+        self.statuses.files.update(take_statuses(self._root, further).files)
+        return kept.facts, kept.fingerprint.unchanged_digests(self.statuses)
 
     def keep(self, facts: Facts, digests: Mapping[str, str]) -> None:
         """Write facts to the cache."""
-        further = [path for path in digests if path not in self.look.files]
-        self.look.files.update(take_statuses(self._root, further).files)
-        write_cache(self._path, _CachedFacts(Fingerprint.of(self.look, digests, self._key), facts))
+        further = [path for path in digests if path not in self.statuses.files]
+        self.statuses.files.update(take_statuses(self._root, further).files)
+        write_cache(self._path, _CachedFacts(Fingerprint.of(self.statuses, digests, self._key), facts))
 
 
 class _FileImports(NamedTuple):
@@ -126,24 +134,26 @@ class _FileImports(NamedTuple):
 
 
 class _CachedImports(msgspec.Struct, frozen=True, array_like=True):
+    """The content of the imports cache."""
+
     key: str
     files: dict[str, _FileImports]
 
 
-class _ImportsOutside:
-    """The imports of files of the project that are not part of the build; cached, and parsed again only after a change."""
+class _OutsideImports:
+    """Reads the imports of project files that are not part of the build; a cached file is parsed again only after a change."""
 
     def __init__(self, config: ResolvedBuild, read: DiskReader) -> None:
         self._root = config.root
         self._path = Path(config.artifacts_dir, CACHE, "imports")
-        self._key = f"{__version__}:{_code_stamp()}"
+        self._key = f"{__version__}:{_stamp_of_compiler()}"
         self._read = read
         kept = read_cache(self._path, _CachedImports)
         self._known = kept.files if kept and kept.key == self._key else {}
         self._found: dict[str, _FileImports] = {}
 
     def names_in(self, path: str) -> tuple[str, ...]:
-        """Return the names that a file imports; none for one that cannot be read or parsed."""
+        """Return the names that a file imports; none for a file that cannot be read or parsed. `keep` stores the result."""
         try:
             data = self._read(path)
         except BuildError:  # too large, or removed
@@ -152,11 +162,12 @@ class _ImportsOutside:
         digest = sha256_hex(data)
         found = self._known.get(path)
         if found is None or found.sha256 != digest:
-            found = _FileImports(digest, self._parse(path, data))
+            found = _FileImports(digest, self._parse_imports(path, data))
         self._found[path] = found
         return found.names
 
-    def _parse(self, path: str, data: bytes) -> tuple[str, ...]:
+    def _parse_imports(self, path: str, data: bytes) -> tuple[str, ...]:
+        """Return the names that a file imports; none if it cannot be parsed."""
         module = module_name(path, find_import_root(self._root, os.path.dirname(path)))
         try:
             source = ModuleSource(path, module, data)
@@ -165,24 +176,28 @@ class _ImportsOutside:
             return ()
 
     def digests_of(self, needed: Needed, known: Mapping[str, str]) -> dict[str, str]:
-        """Return path -> sha256 of each needed file, sorted; `""` for a file that an optional import did not find."""
+        """Return path -> sha256 of each needed file, sorted; `""` for a file that an optional import did not find.
+
+        `known` holds digests that need not be computed.
+        """
         digests = {**known, **{path: found.sha256 for path, found in self._found.items()}}
         present = {path: digests.get(path) or digest_of(os.path.join(self._root, path)) for path in needed.files}
         return dict(sorted({**present, **dict.fromkeys(needed.absent, "")}.items()))
 
     def keep(self) -> None:
-        """Write the imports to the cache."""
+        """Write the imports that were asked for to the cache, unless it has exactly these."""
         if self._found != self._known:
             write_cache(self._path, _CachedImports(self._key, self._found))
 
 
-def _code_stamp() -> str:
+def _stamp_of_compiler() -> str:
+    """Return a digest of the code of this compiler and the version of Python: cached facts are valid only for these."""
     return _stamp_of(os.path.dirname(__file__), sys.version_info[:2])
 
 
 @cache
 def _stamp_of(folder: str, python: tuple[int, int]) -> str:
-    """Return a digest that changes with the code of the compiler and the version of Python, so that cached facts expire.
+    """Return a digest of a version of Python, and of the paths, times and sizes of the Python files below a folder.
 
     Computed once: a process keeps the code that it has loaded, and listing its files takes longer than reading an agent.
     """
@@ -196,12 +211,12 @@ def _stamp_of(folder: str, python: tuple[int, int]) -> str:
 
 
 class _ReadFiles(NamedTuple):
-    """The result of reading the files: facts, path -> sha256, path -> bytes, and the status of the files before."""
+    """The result of reading the files: facts, path -> sha256, path -> bytes, and the file statuses taken before reading."""
 
     facts: Facts
     digests: Mapping[str, str]
     data: Mapping[str, bytes]
-    look: FileStatuses
+    statuses: FileStatuses
 
 
 class Imports(msgspec.Struct, frozen=True):
@@ -234,19 +249,19 @@ class Project:
         reading: _ReadFiles,
         overlay: Mapping[str, bytes],
     ) -> None:
-        facts, digests, data, look = reading
+        facts, digests, data, statuses = reading
         self.config = config
         self.index = index
         self._facts = facts
         self._digests = digests
         self._overlay = overlay
         self._data = data
-        self._look = look
+        self._statuses = statuses
         self._sources: dict[str, ModuleSource] = {}
         found = [agent for entry in facts.values() for agent in entry.agents]
         self.graph: AgentGraph = build_graph(found, config.settings.external_topics)
         self.order: ActivationOrder = compute_order(self.graph)
-        self._last_made: tuple[dict[str, bytes], Project] | None = None
+        self._last_result: tuple[dict[str, bytes], Project] | None = None
         self._by_name: dict[str, AgentDefinition] = {}
         for agent in found:
             self._by_name.setdefault(agent.name, agent)
@@ -268,34 +283,36 @@ class Project:
     @classmethod
     def of_index(cls, config: ResolvedBuild, index: ModuleIndex, *, cache: bool = True) -> Project:
         """Read the files of an index. A dry run does not update the cache."""
-        kept = _FactsCache(config, index)
-        known, trusted = kept.recall() if cache else ({}, {})
+        facts_cache = _FactsCache(config, index)
+        known, trusted = facts_cache.recall() if cache else ({}, {})
         reader = FactsReader(index, DiskReader(config), trusted, check_file)
         facts = reader.read(known)
         if cache and facts != known and not config.dry_run:
-            kept.keep(facts, reader.digests)
-        return cls(config, index, _ReadFiles(facts, reader.digests, reader.data, kept.look), {})
+            facts_cache.keep(facts, reader.digests)
+        return cls(config, index, _ReadFiles(facts, reader.digests, reader.data, facts_cache.statuses), {})
 
     def with_files(self, changed: Mapping[str, bytes]) -> Project:
-        """Return the project in which these files, by relative path, have other bytes. Only they are read again.
+        """Return the project in which some files have other bytes; only what depends on these files is read again.
 
-        The last result is cached, because the gate, the evaluators and the commit ask for the same one.
+        `changed` maps relative paths to bytes; a new Python file below the roots is added. The last result is cached, because the
+        gate, the evaluators and the commit ask for the same one.
         """
-        if self._last_made is None or self._last_made[0] != changed:
-            self._last_made = dict(changed), self._made_with(changed)
-        return self._last_made[1]
+        if self._last_result is None or self._last_result[0] != changed:
+            self._last_result = dict(changed), self._read_with(changed)
+        return self._last_result[1]
 
-    def _made_with(self, changed: Mapping[str, bytes]) -> Project:
+    def _read_with(self, changed: Mapping[str, bytes]) -> Project:
+        """Read the changed files; the facts of other files are reused while they are valid."""
         overlay = {**self._overlay, **changed}
-        index = self._index_with(changed)
+        index = self._add_new_files(changed)
         trusted = {path: digest for path, digest in self._digests.items() if path not in changed}
         reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_file)
         facts = reader.read(self._facts)
-        reading = _ReadFiles(facts, reader.digests, {**self._data, **reader.data}, self._look)
+        reading = _ReadFiles(facts, reader.digests, {**self._data, **reader.data}, self._statuses)
         return Project(self.config, index, reading, overlay)
 
-    def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:
-        """Return the index with those of the changed files that are new and lie below the roots."""
+    def _add_new_files(self, changed: Mapping[str, bytes]) -> ModuleIndex:
+        """Return the index, extended by those changed files that are new Python files below the roots."""
         known = {file.path for file in self.index.files}
         fresh: list[ModuleFile] = []
         for path in changed:
@@ -323,7 +340,7 @@ class Project:
 
     @cached_property
     def editable(self) -> Mapping[str, tuple[str, ...]]:
-        """The files that a proposal may change -> their agents: those defined in the file, else those with a base class there."""
+        """Path of a file that a proposal may change -> names of agents: those defined in it, else those that inherit from it."""
         found: dict[str, tuple[str, ...]] = {}
         for agent in self.definitions:
             for path in {method.span.path for method in agent.methods} & self._facts.keys():
@@ -332,7 +349,7 @@ class Project:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The paths of all files that the facts depend on, sorted: those of the index and modules of the project they import."""
+        """The paths of all files on which the facts depend, sorted: files of the index, and project files that these import."""
         return tuple(sorted(self._digests))
 
     @property
@@ -341,32 +358,35 @@ class Project:
         return self._digests
 
     def fingerprint(self, key: str = "") -> Fingerprint:
-        """Return a fingerprint that tells later whether the files on disk are still the same."""
+        """Return a fingerprint of the inputs, the imports and `key`, by which a later process can see whether they changed."""
         digests = {**self._digests, **self.imports.files}
-        further = [path for path in digests if path not in self._look.files]
-        files = {**self._look.files, **take_statuses(self.config.root, further).files}
-        return Fingerprint.of(self._look._replace(files=files), digests, key)
+        further = [path for path in digests if path not in self._statuses.files]
+        files = {**self._statuses.files, **take_statuses(self.config.root, further).files}
+        return Fingerprint.of(self._statuses._replace(files=files), digests, key)
 
     @cached_property
     def imports(self) -> Imports:
-        """What the agents, the middleware and the factory import; files outside of the index are read to find it."""
-        outside = _ImportsOutside(self.config, DiskReader(self.config, self._overlay))
+        """What the agents, the middleware and the factory import.
 
-        def names_in(path: str) -> tuple[str, ...]:
+        Reads files outside of the index, and updates the cache of their imports except in a dry run or with changed files.
+        """
+        outside = _OutsideImports(self.config, DiskReader(self.config, self._overlay))
+
+        def names_in(path: str) -> tuple[str, ...]:  # of a file that is part of the build, or outside of it
             entry = self._facts.get(path)
             return entry.imports if entry else outside.names_in(path)
 
         modules = [*(agent.module for agent in self.definitions), *self.config.named_modules]
         agents = self.agent_files
-        told_by = {name for path in agents for name in self._facts[path].uses}
-        needed = needed_by(modules, self.index, names_in, agents, told_by)
+        fact_modules = {name for path in agents for name in self._facts[path].uses}
+        needed = needed_by(modules, self.index, names_in, agents, fact_modules)
         if not (self.config.dry_run or self._overlay):
             outside.keep()
         return Imports(outside.digests_of(needed, self._digests), needed.third_party)
 
     @cached_property
     def wiring(self) -> Wiring:
-        """The edges between the agents, with what the rules have found in them so far."""
+        """The edges between the agents, with a cache of what the rules have found in them."""
         return Wiring(self)
 
     @property
@@ -380,7 +400,7 @@ class Project:
         return tuple(finding for entry in self._facts.values() for finding in entry.findings)
 
     def ignores(self, path: str) -> Ignores:
-        """Return the `# graphbus: ignore[...]` comments of a file: line (0: the whole file) and codes (none: all)."""
+        """Return `(line, codes)` of each `# graphbus: ignore[...]` in a file. Line 0: the whole file; no codes: all codes."""
         entry = self._facts.get(path)
         return entry.ignores if entry else self.source(path).ignores() if path in self.index.skipped else ()
 
@@ -388,14 +408,14 @@ class Project:
 
     @property
     def reader(self) -> DiskReader:
-        """A function that returns the bytes of a file of this project by its path, part of the index or not."""
+        """Reads files as this project has them: changed bytes if there are any, else those that were read, else from disk."""
         return DiskReader(self.config, {**self._data, **self._overlay})
 
     def source(self, path: str) -> ModuleSource:
         """Return a file of the project.
 
         Raises:
-            BuildError: GBE203 to GBE205, the file cannot be read.
+            BuildError: GBE203 or GBE204, the file cannot be read.
         """
         found = self._sources.get(path)
         if found is None:
@@ -407,5 +427,5 @@ class Project:
         return found
 
     def span_text(self, span: SourceSpan) -> str:
-        """Return the text that a span covers."""
+        """Return the text that a span covers; raises what `source` raises."""
         return self.source(span.path).span_bytes(span).decode()

@@ -42,12 +42,15 @@ class History(msgspec.Struct, frozen=True):
 
 
 def history_of(negotiations: Negotiations, files: tuple[FileChange, ...]) -> History:
-    """Return the history after a negotiation that has just ended."""
+    """Return the history after a negotiation that has just ended; `files` are the source files that it changed."""
     return History(NegotiationsArtifact(negotiations), ModifiedFilesArtifact(session=negotiations.session, files=files))
 
 
 def last_history(config: ResolvedBuild) -> History:
-    """Return the history in the artifacts on disk; empty if they cannot be read, or if its changes were undone since."""
+    """Return the history in the artifacts on disk.
+
+    It is empty if the artifacts cannot be read, or if all files that it lists have again the content from before the changes.
+    """
     try:
         history = _read_history(Path(config.artifacts_dir))
     except ArtifactError:
@@ -59,7 +62,7 @@ def last_history(config: ResolvedBuild) -> History:
 
 
 def _read_history(folder: Path) -> History:
-    """Read the history from artifacts of this or an older format."""
+    """Read the history from artifacts of this format or an older one; ArtifactError if they cannot be read."""
     if store.read_version(folder) < SCHEMA_VERSION:
         from graphbus_core.store.migration import load_any
 
@@ -83,11 +86,12 @@ def describe_project(project: Project, history: History) -> BuildArtifacts:
         topics=TopicsArtifact(project.graph.topics),
         negotiations=history.negotiations,
         modified_files=history.modified,
-        manifest=_manifest(project),
+        manifest=_make_manifest(project),
     )
 
 
-def _manifest(project: Project) -> Manifest:
+def _make_manifest(project: Project) -> Manifest:
+    """Return the manifest of a project, with an empty `artifacts`: their digests are known when they are saved."""
     settings = project.config.settings
     decisive = [settings.exclude, settings.external_topics, settings.max_source_bytes]
     return Manifest(
@@ -116,6 +120,8 @@ class SchemaConflict(msgspec.Struct, frozen=True):
         consumer: The agent that expects.
         issue: What does not fit, one sentence.
         suggested_fix: How to fix it.
+        code: The rule that found it.
+        finding: The finding that this conflict was made from.
     """
 
     producer: str
@@ -133,13 +139,16 @@ class SchemaConflicts(tuple[SchemaConflict, ...]):
 
 
 def detect_conflicts(project: Project) -> SchemaConflicts:
-    """Compare both ends of every edge of the graph."""
+    """Return the conflicts that the rules in `_BETWEEN_AGENTS` find at the edges of the graph."""
     found = check(project, select=_BETWEEN_AGENTS, wiring=project.wiring)
-    return SchemaConflicts(_conflict_of(finding, project) for finding in found)
+    return SchemaConflicts(_make_conflict(finding, project) for finding in found)
 
 
-def _conflict_of(finding: Finding, project: Project) -> SchemaConflict:
-    """Turn a finding into a conflict; the agent that publishes, or that the other depends on, is the producer."""
+def _make_conflict(finding: Finding, project: Project) -> SchemaConflict:
+    """Turn a finding into a conflict between its agent and the first other agent that it names as related.
+
+    The agent of the finding is the producer if edges of the graph lead only from it to the other agent; else the other agent is.
+    """
     other = next((related.agent for related in finding.related if related.agent != finding.agent), "")
     gives = bool(other) and other in project.graph.consumers(finding.agent)
     takes = bool(other) and other in project.graph.providers(finding.agent)
@@ -148,11 +157,16 @@ def _conflict_of(finding: Finding, project: Project) -> SchemaConflict:
 
 
 def no_agent_error(project: Project) -> BuildError:
-    """Return the error for a project without agents; it says why the first class that looks like one is not."""
+    """Return GBE213, the error for a project without agents.
+
+    Its reason says why the first class that looks like an agent is not one; it is empty if no class does.
+    """
     roots = ", ".join("this folder" if root == "." else root for root in project.index.roots)
-    for meant in check(project, select=("GB319", "GB320")):
-        return BuildError("GBE213", paths=roots, reason=f": {meant.message}", where=meant.span.place)
-    return BuildError("GBE213", paths=roots, reason="")
+    for found in check(project, select=("GB319", "GB320")):
+        reason, advice = f": {found.message.rstrip('.')}", found.hint
+        return BuildError("GBE213", paths=roots, reason=reason, where=found.span.place, advice=advice)
+    advice = "Add a class that derives from GraphBusNode; `graphbus generate agent NAME` writes one."
+    return BuildError("GBE213", paths=roots, reason="", advice=advice)
 
 
 class NodeClass(msgspec.Struct, frozen=True):

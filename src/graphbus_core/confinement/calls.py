@@ -132,14 +132,17 @@ def compile_filter(machine: str, rules: Iterable[CallRule]) -> bytes:
     for rule in rules:
         number = _NUMBERS[rule.call][machine != "x86_64"]
         if number >= 0:
-            block = list(_refuse(rule))
+            block = list(_instructions_for(rule))
             steps += [(_EQUAL, 0, len(block), number), *block]
     steps.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
-def _refuse(rule: CallRule) -> Iterator[_Step]:
-    """Yield the instructions of one rule. They end with the call number loaded again, for the comparison of the next rule."""
+def _instructions_for(rule: CallRule) -> Iterator[_Step]:
+    """Yield the instructions that run if the call number is that of the rule.
+
+    They refuse the call if the condition holds. Otherwise they load the call number again, for the next rule.
+    """
     refuse: _Step = (_RETURN, 0, 0, _ERRNO | rule.error)
     if rule.when is None:
         yield refuse

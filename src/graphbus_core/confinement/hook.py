@@ -55,27 +55,31 @@ class PowerHook(Struct, frozen=True, kw_only=True):
     _addresses: set[str] = field(default_factory=set)
 
     def install(self) -> None:
-        """Check every event from now on, until the process ends."""
-        checks = self._checks()
+        """Check every audit event of this process from now on, until it ends.
+
+        If particular hosts are declared, the look-up functions of `socket` are replaced too.
+        """
+        checks = self._checks_by_event()
         if self.hosts is not None and "*" not in self.hosts:
             self._allow_looked_up_addresses()
 
         def check_event(event: str, arguments: tuple[Any, ...]) -> None:
+            """Check one audit event; one without a check is allowed."""
             check = checks.get(event)
             if check is not None:
                 check(*arguments)
 
         sys.addaudithook(check_event)
 
-    def _checks(self) -> dict[str, Callable[..., None]]:
+    def _checks_by_event(self) -> dict[str, Callable[..., None]]:
         """Return audit event -> the method that checks it, called with the arguments of the event."""
         changes = ("os.truncate", "os.chmod", "os.chown", "os.utime", "os.setxattr", "os.removexattr")
         starts = ("subprocess.Popen", "os.exec", "os.posix_spawn")
         found: dict[str, Callable[..., None]] = {
             "open": self._check_open,
             "sqlite3.connect": self._check_database,
-            **dict.fromkeys(("os.listdir", "os.scandir"), self._check_read),
-            **dict.fromkeys(changes, self._check_write),
+            **dict.fromkeys(("os.listdir", "os.scandir"), self._require_readable_path),
+            **dict.fromkeys(changes, self._require_writable_path),
             **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir"), self._check_entry),
             **dict.fromkeys(("os.rename", "os.link"), self._check_both_entries),
             "os.symlink": lambda _aim, path, *_rest: self._check_entry(path),
@@ -98,55 +102,66 @@ class PowerHook(Struct, frozen=True, kw_only=True):
     # --- files ---
 
     def _check_open(self, path: Any, mode: str | None, flags: int) -> None:
+        """Check the opening of a file, for reading or for writing; `mode` is None for `os.open`."""
         if mode is None and (flags & os.O_PATH or not os.path.isabs(_path_text(path))):
             return  # O_PATH reads nothing; a relative path may be below a `dir_fd` that the event omits. The kernel decides.
-        (self._check_write if flags & _WRITES else self._check_read)(path)
+        (self._require_writable_path if flags & _WRITES else self._require_readable_path)(path)
 
     def _check_database(self, path: Any) -> None:
+        """Check the file of an SQLite database. One that may only be read can be opened, although SQLite could write to it."""
         text = _path_text(path)
         if text and not text.startswith((":memory:", "file:")) and not is_within(os.path.realpath(text), self.readable):
-            self._check_write(path)
+            self._require_writable_path(path)
 
-    def _check_read(self, path: Any = None, *_rest: object) -> None:
+    def _require_readable_path(self, path: Any = None, *_rest: object) -> None:
+        """Refuse to read a path that is neither readable nor writable; one without text, such as a descriptor, is allowed."""
         text = _path_text(path)
         if text and not is_within(os.path.realpath(text), (*self.readable, *self.writable)):
             self.refuse(RefusedAction("read", f"read {text}", os.path.realpath(text)))
 
-    def _check_write(self, path: Any, *_rest: object) -> None:
+    def _require_writable_path(self, path: Any, *_rest: object) -> None:
+        """Refuse to write to a path that is not writable once links are resolved; one without text is allowed."""
         text = _path_text(path)
         if text:
-            self._require_writable(text, os.path.realpath(text))
+            self._refuse_unwritable(text, os.path.realpath(text))
 
     def _check_entry(self, path: Any, *numbers: Any) -> None:
-        """Check a change of an entry in a folder; the entry is not resolved, as it may be a link itself."""
+        """Refuse to make, move or remove an entry, which may be a link, of a folder that is not writable.
+
+        The last of `numbers` is a `dir_fd`, -1 for none; paths relative to one are left to the kernel.
+        """
         text = _path_text(path)
         if text and (os.path.isabs(text) or numbers[-1:] in ((), (-1,))):
             folder, name = os.path.split(os.path.abspath(text))
-            self._require_writable(text, os.path.join(os.path.realpath(folder), name))
+            self._refuse_unwritable(text, os.path.join(os.path.realpath(folder), name))
 
     def _check_both_entries(self, source: Any, target: Any, *numbers: Any) -> None:
+        """Check both paths of a rename or link; `numbers` are their `dir_fd`s."""
         for path, number in zip((source, target), (*numbers, -1, -1), strict=False):
             self._check_entry(path, number)
 
-    def _require_writable(self, text: str, path: str) -> None:
+    def _refuse_unwritable(self, text: str, path: str) -> None:
+        """Refuse to write to a real path that is not writable; `text` is the path as the code wrote it."""
         if not is_within(path, self.writable):
             self.refuse(RefusedAction("write", f"write {text}", path))
 
     # --- programs ---
 
     def _refuse_program(self, program: Any, *_rest: object) -> None:
+        """Refuse to start a program."""
         self.refuse(RefusedAction("processes", f"start {_path_text(program) or 'a program'}", "true"))
 
     def _check_signal(self, process: int, number: int) -> None:
+        """Refuse a signal to another process."""
         if process != os.getpid():
             self.refuse(RefusedAction("processes", f"send signal {number} to the process {process}", "true"))
 
     # --- network ---
 
     def _check_new_socket(self, _socket: object, family: int, *_rest: object) -> None:
-        """Check a new socket. One made from a descriptor that is open already, as by `accept`, is allowed."""
-        made_in = sys._getframe(2).f_locals
-        if self.hosts is None and made_in.get("fileno") is None:
+        """Refuse a new socket without network; one from a descriptor that is open already, as by `accept`, is allowed."""
+        maker = sys._getframe(2).f_locals  # of `socket.__init__`, above `check_event` and this function
+        if self.hosts is None and maker.get("fileno") is None:
             self.refuse(RefusedAction("network", f"open a socket ({_family_name(family)})", "HOST"))
 
     def _check_connect(self, opened: Any, address: Any) -> None:
@@ -157,7 +172,7 @@ class PowerHook(Struct, frozen=True, kw_only=True):
             path = _path_text(address)
             if self.hosts is None or not path or path.startswith("\0"):
                 self.refuse(RefusedAction("network", f"connect to the socket {path or address!r}", "HOST"))
-            self._check_write(path)
+            self._require_writable_path(path)
         elif isinstance(address, tuple) and address and isinstance(address[0], str):
             host = address[0]
             if not self._may_reach(host) and _canonical_host(host) not in self._addresses:
@@ -165,26 +180,30 @@ class PowerHook(Struct, frozen=True, kw_only=True):
                 self.refuse(RefusedAction("network", f"connect to {host}{port}", host))
 
     def _check_look_up(self, host: Any, *_rest: object) -> None:
+        """Refuse to look up a host that is not declared; addresses that a look-up has returned are allowed."""
         name = _path_text(host)
         if name and not self._may_reach(name) and _canonical_host(name) not in self._addresses:
             self.refuse(RefusedAction("network", f"look up {name}", name))
 
     def _may_reach(self, host: str) -> bool:
+        """True for a declared host name or address."""
         name = host.lower().rstrip(".")
         return any(_matches_host(name, pattern.lower()) for pattern in self.hosts or ())
 
     def _allow_looked_up_addresses(self) -> None:
-        """Wrap the look-up functions of `socket`, to allow connections to the addresses of a declared name."""
+        """Replace look-up functions of `socket`, so that the addresses which they return may be connected to."""
         import socket
 
         look_up, look_up_one = socket.getaddrinfo, socket.gethostbyname
 
         def getaddrinfo(*arguments: Any, **named: Any) -> Any:
+            """Look addresses up, and allow connections to them."""
             found = look_up(*arguments, **named)
             self._addresses.update(_canonical_host(cast("str", each[4][0])) for each in found)
             return found
 
         def gethostbyname(hostname: str) -> str:
+            """Look an address up, and allow connections to it."""
             found = look_up_one(hostname)
             self._addresses.add(_canonical_host(found))
             return found
@@ -194,6 +213,7 @@ class PowerHook(Struct, frozen=True, kw_only=True):
 
 
 def _matches_host(name: str, pattern: str) -> bool:
+    """True if a host name or address matches a declared one; `*` and `*.name` match any beginning."""
     if pattern.startswith("*"):
         return name.endswith(pattern[1:])
     return name == pattern or _canonical_host(name) == _canonical_host(pattern)
@@ -211,11 +231,12 @@ def _canonical_host(host: str) -> str:
 
 
 def _family_name(number: int) -> str:
+    """Return the name of an address family, for a message."""
     return {_UNIX: "Unix", 2: "IPv4", 10: "IPv6"}.get(number, f"family {number}")
 
 
 def _path_text(path: Any) -> str:
-    """Return a path as text; empty for a file descriptor and for what is no path."""
+    """Return a path as text; empty for a file descriptor and for any value that is not a path."""
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
     if isinstance(path, bytes):
@@ -241,11 +262,11 @@ def hide_variables(declared: Collection[str], refuse: Callable[[str], object]) -
     """Remove all environment variables of this process except the declared ones and those that Python needs.
 
     Args:
-        declared: Names of variables; a `*` at the end stands for any rest.
-        refuse: Called with the name whenever code asks for a variable that was removed; may raise.
+        declared: Names of variables; `*` stands for any characters.
+        refuse: Called with the name whenever code reads a variable that was removed; may raise.
     """
-    taken = frozenset(name for name in os.environ if not any(fnmatchcase(name, each) for each in (*_KEPT, *declared)))
-    kernel.erase_variables(taken)
+    removed = frozenset(name for name in os.environ if not any(fnmatchcase(name, each) for each in (*_KEPT, *declared)))
+    kernel.erase_variables(removed)
     kind = type(os.environ)
 
     class Environment(kind):  # type: ignore[valid-type, misc]
@@ -255,7 +276,7 @@ def hide_variables(declared: Collection[str], refuse: Callable[[str], object]) -
             try:
                 return super().__getitem__(name)  # type: ignore[no-any-return]
             except KeyError:
-                if name in taken:
+                if name in removed:
                     refuse(name)
                 raise
 

@@ -22,7 +22,7 @@ _OVER_FILES = 0b11011
 _SET_FILTER, _ALL_THREADS = 1, 1
 
 
-def _call(number: int, *arguments: Any) -> int:
+def _make_system_call(number: int, *arguments: Any) -> int:
     """Make a system call by its number and return its result.
 
     Raises:
@@ -37,37 +37,37 @@ def _call(number: int, *arguments: Any) -> int:
 
 
 def give_up_privileges() -> None:
-    """Drop all capabilities of root except those over files, for good; programs started later cannot regain any.
+    """Drop all capabilities of root except those over files, for good. Programs that are started later cannot regain any.
 
-    Rights over files may stay because Landlock limits them, and a project may belong to another user than root.
+    Capabilities over files stay, because a project may belong to another user than root, and Landlock limits them.
     """
     _libc.prctl(_NO_NEW_PRIVILEGES, ctypes.c_ulong(1), 0, 0, 0)
     numbers = _CAPABILITIES.get(os.uname().machine)
     if numbers:
         header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
         held = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; the same again for those above 31
-        _call(numbers[0], header, held)
+        _make_system_call(numbers[0], header, held)
         held[:] = [held[0] & _OVER_FILES, held[1] & _OVER_FILES, 0, 0, 0, 0]
-        _call(numbers[1], header, held)
+        _make_system_call(numbers[1], header, held)
 
 
 def install_filter(machine: str, steps: bytes) -> bool:
-    """Install a seccomp filter on all threads of this process; False when the filter is empty or the kernel refuses it.
+    """Install a seccomp filter on all threads of this process; return False if the filter is empty or the kernel refuses it.
 
     Args:
         machine: The processor, as in `os.uname().machine`.
         steps: What `calls.compile_filter` returned.
     """
-    kept = ctypes.create_string_buffer(steps, len(steps))
-    wanted = ctypes.create_string_buffer(struct.pack("@HP", len(steps) // 8, ctypes.addressof(kept)))
+    program = ctypes.create_string_buffer(steps, len(steps))  # must stay referenced until the call
+    descriptor = ctypes.create_string_buffer(struct.pack("@HP", len(steps) // 8, ctypes.addressof(program)))
     try:
-        return bool(steps) and _call(_SECCOMP[machine], _SET_FILTER, _ALL_THREADS, wanted) == 0
+        return bool(steps) and _make_system_call(_SECCOMP[machine], _SET_FILTER, _ALL_THREADS, descriptor) == 0
     except OSError:
         return False
 
 
 def erase_variables(names: Collection[str]) -> None:
-    """Remove variables from the environment, and overwrite them in memory, where `/proc/PID/environ` still shows them."""
+    """Remove variables from the environment, and overwrite their memory, which `/proc/PID/environ` would still show."""
     wanted = {os.fsencode(name) for name in names}
     entries = ctypes.POINTER(ctypes.c_void_p).in_dll(_libc, "environ")
     found: list[tuple[int, int]] = []
@@ -109,16 +109,16 @@ WRITE = (
 def landlock_version() -> int:
     """Return the version of Landlock in this kernel; 0 when there is none or it is switched off."""
     try:
-        return _call(_CREATE, None, 0, 1)
+        return _make_system_call(_CREATE, None, 0, 1)
     except OSError:
         return 0
 
 
 def restrict_files(rights: Mapping[str, int], *, may_connect: bool) -> list[int]:
-    """Restrict this process with Landlock: only the listed paths, and what is below them, can be used.
+    """Restrict this thread and its later threads and child processes with Landlock, for good.
 
-    New TCP ports cannot be listened on, and signals and abstract sockets cannot reach other processes, as far as the version of
-    Landlock knows these limits.
+    Only the listed paths, and what is below them, can be used. As far as the version of Landlock supports these limits, the
+    process cannot listen on new TCP ports, or reach other processes through signals and abstract sockets.
 
     Args:
         rights: Path -> rights, such as `READ` or `WRITE`. Paths that do not exist are ignored.
@@ -126,31 +126,32 @@ def restrict_files(rights: Mapping[str, int], *, may_connect: bool) -> list[int]
 
     Returns:
         Open descriptors of paths in `/proc`. The caller keeps them open: the kernel drops a rule together with the inode, and
-        `/proc` may drop the inode of a file that nobody has open.
+        `/proc` may drop the inode of a file that is not open.
 
     Raises:
         OSError: The kernel refused.
     """
     known = landlock_version()
+    # The rights that are denied wherever no rule grants them.
     handled = _ALWAYS | sum(bit for since, bit in _SINCE.items() if known >= since)
     ports = (_LISTEN if may_connect else _LISTEN | _CONNECT) if known >= PORTS_SINCE else 0
-    wanted = (ctypes.c_uint64 * 3)(handled, ports, _SCOPES if known >= SCOPES_SINCE else 0)
+    attributes = (ctypes.c_uint64 * 3)(handled, ports, _SCOPES if known >= SCOPES_SINCE else 0)
     # An older kernel refuses a longer struct than it knows.
     size = 24 if known >= SCOPES_SINCE else 16 if known >= PORTS_SINCE else 8
-    rules = _call(_CREATE, wanted, size, 0)
-    handles = {path: _allow(rules, path, right & handled) for path, right in rights.items() if os.path.exists(path)}
-    _call(_RESTRICT, rules, 0)
+    rules = _make_system_call(_CREATE, attributes, size, 0)
+    handles = {path: _add_rule(rules, path, right & handled) for path, right in rights.items() if os.path.exists(path)}
+    _make_system_call(_RESTRICT, rules, 0)
     os.close(rules)
     for path in [path for path in handles if not path.startswith("/proc/")]:
         os.close(handles.pop(path))
     return list(handles.values())
 
 
-def _allow(rules: int, path: str, rights: int) -> int:
+def _add_rule(rules: int, path: str, rights: int) -> int:
     """Add a rule for one path to the ruleset, and return the open descriptor of the path."""
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     if not os.path.isdir(path):
         rights &= _OF_A_FILE
     rule = ctypes.create_string_buffer(rights.to_bytes(8, sys.byteorder) + handle.to_bytes(4, sys.byteorder), 12)
-    _call(_ADD, rules, 1, rule, 0)
+    _make_system_call(_ADD, rules, 1, rule, 0)
     return handle

@@ -35,7 +35,7 @@ _ETC = (
 _ETC_TO_CONNECT = "resolv.conf hosts host.conf gai.conf nsswitch.conf services protocols"
 _ETC_TO_START = "passwd group nsswitch.conf alternatives"
 _DEVICES = {"/dev/null": kernel.WRITE, **dict.fromkeys(("/dev/zero", "/dev/random", "/dev/urandom"), kernel.READ)}
-_OWN = ("/proc/self/statm", "/proc/self/fd")
+_METRICS_FILES = ("/proc/self/statm", "/proc/self/fd")
 """Files that the metrics read: the memory of this process and its open files."""
 
 _UNIX, _IPV4, _IPV6, _NETLINK = 1, 2, 10, 16
@@ -54,16 +54,16 @@ _NEVER = (
 """Always refused: access to other processes and their memory, ways past these limits, and settings of the machine."""
 _START = "fork vfork execve execveat tkill pidfd_open pidfd_send_signal"
 _SIGNAL = "kill tgkill rt_sigqueueinfo rt_tgsigqueueinfo"
-_MARK = (
+_CHANGE_METADATA = (
     "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat "
     "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat"
 )
 """Calls that change metadata of files, which Landlock does not limit."""
 
-_TYPE_IN, _PASTE = 0x5412, 0x541C
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 """The requests TIOCSTI and TIOCLINUX of `ioctl`: they insert characters into a terminal as if they had been typed."""
 
-_kept: list[int] = []
+_open_descriptors: list[int] = []
 """Descriptors that must stay open; see `kernel.restrict_files`."""
 
 
@@ -93,14 +93,14 @@ class EnforcementGaps(NamedTuple):
 
 
 def apply_bounds(bounds: Bounds) -> EnforcementGaps:
-    """Apply the limits to this process, for good, and return what could not be enforced."""
+    """Apply the limits to this process, for good, and return what could not be enforced. Root loses its privileges, too."""
     if sys.platform != "linux":
-        return EnforcementGaps(("everything (this is no Linux)",), is_all=True)
+        return EnforcementGaps(("anything (this is not Linux)",), is_all=True)
     kernel.give_up_privileges()
     machine = os.uname().machine
-    gaps = list(_lock_files(bounds))
+    gaps = list(_restrict_files(bounds))
     has_files = kernel.landlock_version() > 0
-    has_calls = kernel.install_filter(machine, compile_filter(machine, _rules(bounds, os.getpid())))
+    has_calls = kernel.install_filter(machine, compile_filter(machine, _filter_rules(bounds, os.getpid())))
     if not has_calls:
         gaps.append(f"network and programs (no seccomp for {machine} here)")
     return EnforcementGaps(tuple(gaps), is_all=not has_files and not has_calls)
@@ -113,18 +113,17 @@ def list_readable(bounds: Bounds) -> Iterator[str]:
     yield from (f"/etc/{name}" for names in etc for name in names.split())
     yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     yield from filter(None, [sys.pycache_prefix])
-    yield from (*_OWN, *_DEVICES, *bounds.readable, *bounds.writable)
+    yield from (*_METRICS_FILES, *_DEVICES, *bounds.readable, *bounds.writable)
 
 
-def _rules(bounds: Bounds, pid: int) -> Iterator[CallRule]:
-    """Yield the rules of the seccomp filter; `pid` is the one process that may always receive signals."""
+def _filter_rules(bounds: Bounds, pid: int) -> Iterator[CallRule]:
+    """Yield the rules of the seccomp filter; the process `pid`, usually this one, may always receive signals."""
     yield from map(CallRule, _NEVER.split())
-    yield CallRule(
-        "clone3", ENOSYS
-    )  # its flags are in memory, where a filter cannot see them; libraries then take `clone`
+    # The flags of `clone3` are in memory, where a filter cannot see them; libraries then use `clone`.
+    yield CallRule("clone3", ENOSYS)
     yield CallRule("clone", when=AnyBitSet(0, NEW_NAMESPACES))
-    yield CallRule("ioctl", when=MaskedEqual(1, _TYPE_IN))
-    yield CallRule("ioctl", when=MaskedEqual(1, _PASTE))
+    yield CallRule("ioctl", when=MaskedEqual(1, _TIOCSTI))
+    yield CallRule("ioctl", when=MaskedEqual(1, _TIOCLINUX))
     if not bounds.may_start:
         yield CallRule("clone", when=NoBitSet(0, CLONE_THREAD))
         yield from map(CallRule, _START.split())
@@ -132,36 +131,37 @@ def _rules(bounds: Bounds, pid: int) -> Iterator[CallRule]:
     if bounds.may_connect:
         yield CallRule("socket", when=NotIn(0, (_UNIX, _IPV4, _IPV6, _NETLINK)))
     else:
-        # Sockets that listen already keep working, and socket pairs connect threads; but no datagram may name another address.
+        # Listening sockets keep working, and so do socket pairs, which connect threads; but no datagram may name another address.
         yield from map(CallRule, ("socket", "connect", "bind"))
         yield CallRule("socketpair", when=MaskedEqual(1, _DATAGRAM, _KIND))
         yield CallRule("sendto", when=AnyBitSet(3, MSG_FASTOPEN))
         yield CallRule("sendmsg", when=AnyBitSet(2, MSG_FASTOPEN))
         yield CallRule("sendmmsg", when=AnyBitSet(3, MSG_FASTOPEN))
     if not bounds.may_write:
-        yield from map(CallRule, _MARK.split())
+        yield from map(CallRule, _CHANGE_METADATA.split())
 
 
-def _lock_files(bounds: Bounds) -> Iterator[str]:
-    """Apply Landlock, and yield a phrase for each limit that it does not enforce here."""
+def _restrict_files(bounds: Bounds) -> Iterator[str]:
+    """Apply Landlock, and yield a phrase for each limit that it does not enforce here; nothing is applied before iteration."""
     known = kernel.landlock_version()
     if not known:
         yield "files (this kernel has no Landlock)"
         return
     threads = len(os.listdir("/proc/self/task")) - 1
     run = kernel.RUN if bounds.may_start else kernel.READ
+    # Each of these lines replaces the rights of paths that an earlier line has set.
     rights = {os.path.realpath(path): run for path in list_readable(bounds)}
     rights |= {os.path.realpath(path): kernel.READ for path in bounds.readable}
     rights |= {os.path.realpath(path): kernel.WRITE for path in bounds.writable}
     rights |= _DEVICES
-    _kept.extend(kernel.restrict_files(rights, may_connect=bounds.may_connect))
+    _open_descriptors.extend(kernel.restrict_files(rights, may_connect=bounds.may_connect))
     if threads > 0:
-        yield f"files, in {threads} thread{'s'[: threads > 1]} that ran before"
+        yield f"files, in {threads} thread{'s'[: threads > 1]} that had been started before"
     for since, what, matters in (
-        (kernel.TRUNCATE_SINCE, "files that are made empty", True),
-        (kernel.PORTS_SINCE, "new ports that are listened on", bounds.may_connect),
-        (kernel.SCOPES_SINCE, "signals that programs send to others", bounds.may_start),
-        (kernel.SCOPES_SINCE, "abstract sockets of others", bounds.may_connect),
+        (kernel.TRUNCATE_SINCE, "truncating files", True),
+        (kernel.PORTS_SINCE, "listening on new ports", bounds.may_connect),
+        (kernel.SCOPES_SINCE, "signals of programs to other processes", bounds.may_start),
+        (kernel.SCOPES_SINCE, "abstract sockets of other processes", bounds.may_connect),
     ):
         if known < since and matters:
             yield f"{what} (this kernel's Landlock is too old)"

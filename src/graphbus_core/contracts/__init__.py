@@ -1,6 +1,6 @@
-"""What agents promise each other: pure functions over artifacts. The edges and whether they hold, what changed, what it breaks.
+"""The contracts of agents, as pure functions over artifacts: which edges hold, what has changed, and what a change breaks.
 
-artifacts       ->  edges: each method and topic that somebody uses, and whether both ends fit
-old, new        ->  compare: each change, compatible or breaking, with the edges it breaks  ->  versions: the next number
+artifacts       ->  edges: each edge of the graph, and whether both of its ends fit together
+old, new        ->  compare: each change, compatible or breaking, with the edges it breaks  ->  versions: the next version
 artifacts       ->  documents: JSON Schema and AsyncAPI (OpenAPI comes from `hosting.serving.openapi`)
 """

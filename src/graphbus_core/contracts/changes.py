@@ -1,9 +1,9 @@
 """A difference between two states of a graph, `ContractChange`, and the differences of two schemas, field by field.
 
-side "input": others give these fields and the contract takes them: it may take more, never less
-side "output": the contract gives them and others take them: it may give more fields, and no new values in an old one
+side "input": others pass these fields, such as arguments. It is compatible to accept more, and breaking to accept less.
+side "output": others read these fields, such as results. It is compatible to add fields, and breaking to add values to a field.
 
-`_EFFECTS` is the table of all cases but one: a type that changes is decided by `fit_of`.
+The table `_EFFECTS` decides every case except a changed type, which `fit_of` decides.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ class Broken(NamedTuple):
     """An edge of the new graph that a change breaks at its other end.
 
     Attributes:
-        edge: `"Checkout → Stock.reserve"`.
-        span: The other end: what would have to change with it.
-        is_certain: False when that end may rely on what is gone, and did not change with it.
+        edge: Such as `"Checkout → Stock.reserve"`.
+        agent: The agent at the other end.
+        span: The place at the other end that has to be changed.
+        why: Why that end no longer fits, one clause.
+        is_certain: False if it is only possible that this end relies on what changed.
     """
 
     edge: str
@@ -58,18 +60,21 @@ class Broken(NamedTuple):
 
 
 class ContractChange(NamedTuple):
-    """One thing that is different; a row of `graphbus contract diff`.
+    """One difference between two states of a graph; a row of `graphbus contract diff`.
 
     Attributes:
-        place: `"Stock.reserve"`, `"/Order/Placed"`, `"Stock"`; empty while two schemas are compared by themselves.
-        why: One sentence, or for a field a clause that follows the title.
-        part: Which part of the place: `"input"`, `"output"`, `"payload"`, `"Mail.on_placed"`, or empty.
-        field: The path of the field, `"items[].sku"`, or empty.
-        is_breaking: Those who relied on the old state can fail; whether somebody does, `effect` says.
-        is_certain: False where a type is not known; then the change is not called breaking.
-        is_public: Others than the agents of this graph may rely on it.
+        place: A method, topic or agent: `"Stock.reserve"`, `"/Order/Placed"`, `"Stock"`; empty if only schemas are compared.
+        why: What has changed: one sentence, or for a field a clause that follows the title.
+        span: Where it is declared: in the old state for what was removed, else in the new one.
+        part: The part of the place: `"input"`, `"output"`, `"payload"`, a handler such as `"Mail.on_placed"`, or empty.
+        field: The path of the field, such as `"items[].sku"`, or empty.
+        is_breaking: True if code that relied on the old state can fail; `effect` tells whether some code does.
+        is_certain: False if a type is not known; such a change does not count as breaking.
+        is_public: True if code outside of this graph may rely on it.
+        before: The old type or schema as text, or empty.
+        after: The new one, or empty.
         breaks: The edges of this graph that it breaks.
-        name: The field at the top of the path.
+        name: The first field of the path `field`.
     """
 
     kind: ChangeKind
@@ -88,7 +93,11 @@ class ContractChange(NamedTuple):
 
     @property
     def effect(self) -> Effect:
-        """`breaking`: somebody fails. `settled`: nobody does, because all who relied on it have changed with it."""
+        """How the change affects other code.
+
+        `breaking`: some code fails, or may fail outside of this graph. `settled`: only agents of this graph could rely on the old
+        state, and none of them fails. `compatible`: nothing can fail.
+        """
         if any(broken.is_certain for broken in self.breaks):
             return "breaking"
         if not self.is_breaking:
@@ -97,12 +106,12 @@ class ContractChange(NamedTuple):
 
     @property
     def breaks_outside(self) -> bool:
-        """True when it breaks others than the agents of this graph."""
+        """True if the change can break code outside of this graph."""
         return self.is_breaking and self.is_public
 
     @property
     def is_new_place(self) -> bool:
-        """True when `span` is a place of the new state."""
+        """True if `span` is a place in the new state; False for something that was removed, which has a place in the old one."""
         return self.kind not in _GONE
 
     @property
@@ -134,11 +143,15 @@ _EFFECTS: Mapping[tuple[ChangeKind, Side, str], tuple[str, Literal["breaking", "
     ("fields-closed", "input", "ignored"): ("fields that it does not list are no longer taken", "compatible"),
     ("fields-closed", "output", ""): ("fields that it does not list are no longer there", "compatible"),
 }
-"""What happened, who gives, under which condition -> how it is said, and whether it breaks somebody."""
+"""Kind of change, side, condition -> the text for `why`, and the effect; `doubtful`: not known whether it breaks anything."""
 
 
 class _Level(NamedTuple):
-    """The position in two schemas; `is_closed` and the attributes after it concern the outermost fields only."""
+    """A position in two schemas: `path` leads to a field, is empty for the schemas themselves, and begins with the field `top`.
+
+    The flags describe the whole schemas; at fields inside they are False. `is_closed`: the input refuses fields that it does not
+    list. `was_open`, `is_open`: the old or new schema has fields that it does not list.
+    """
 
     side: Side
     path: str = ""
@@ -147,40 +160,42 @@ class _Level(NamedTuple):
     was_open: bool = False
     is_open: bool = False
 
-    def at(self, name: str) -> str:
-        """The path of a field here."""
+    def path_to(self, name: str) -> str:
+        """Return the path of a field at this position."""
         return f"{self.path}.{name}" if self.path else name
 
     def differs(
         self, kind: ChangeKind, name: str = "", condition: str = "", before: str = "", after: str = ""
     ) -> ContractChange:
-        """The difference of a field here, or of all fields, as the table has it."""
+        """Return the change that `_EFFECTS` lists for the field `name` at this position; without `name`, for the whole schema."""
         why, effect = _EFFECTS[kind, self.side, condition]
         found = ContractChange(kind, "", why, is_breaking=effect == "breaking", is_certain=effect != "doubtful")
-        return found._replace(before=before, after=after, field=self.at(name) if name else "", name=self.top or name)
+        path = self.path_to(name) if name else ""
+        return found._replace(before=before, after=after, field=path, name=self.top or name)
 
 
 def schema_differences(
     before: Schema, after: Schema, side: Side, *, is_closed: bool = False
 ) -> tuple[ContractChange, ...]:
-    """Return what differs, in the order of the old schema, then what is new.
+    """Return the differences of two schemas: those of the old fields in their order, then the added fields.
 
     Args:
         before: The old schema.
         after: The new one.
-        side: Who gives.
-        is_closed: The input refuses fields that it does not list, as arguments of methods are.
+        side: Whether others pass the fields (`"input"`) or read them (`"output"`).
+        is_closed: The input refuses fields that it does not list, as methods refuse unknown arguments.
     """
     level = _Level(side, "", "", is_closed, before.is_open, after.is_open)
-    return (*_openness(level), *_fields(before.fields, after.fields, level))
+    return (*_compare_openness(level), *_compare_fields(before.fields, after.fields, level))
 
 
 def type_differences(before: Type, after: Type, side: Side, path: str) -> tuple[ContractChange, ...]:
-    """The same for two types, e.g. of what a handler answers."""
-    return tuple(_types(before, after, _Level(side, path, path)))
+    """Return the differences of two types, such as those of the answers to a request; `path` names the value."""
+    return tuple(_compare_types(before, after, _Level(side, path, path)))
 
 
-def _openness(level: _Level) -> Iterator[ContractChange]:
+def _compare_openness(level: _Level) -> Iterator[ContractChange]:
+    """Yield the change if only one of two schemas is open, that is, has fields that it does not list."""
     if level.is_open and not level.was_open:
         yield level.differs("fields-opened", after="...")
     elif level.was_open and not level.is_open:
@@ -188,18 +203,20 @@ def _openness(level: _Level) -> Iterator[ContractChange]:
         yield level.differs("fields-closed", condition=condition, before="...")
 
 
-def _fields(before: Sequence[Field], after: Sequence[Field], level: _Level) -> Iterator[ContractChange]:
+def _compare_fields(before: Sequence[Field], after: Sequence[Field], level: _Level) -> Iterator[ContractChange]:
+    """Yield the differences of the fields of two records, then the added fields."""
     old, new = {field.name: field for field in before}, {field.name: field for field in after}
     for name, field in old.items():
         if name in new:
-            yield from _kept(field, new[name], level)
+            yield from _compare_field(field, new[name], level)
         else:
-            yield level.differs("field-removed", name, _when_removed(field, level), before=str(field.type))
+            yield level.differs("field-removed", name, _condition_of_removal(field, level), before=str(field.type))
     for name in new.keys() - old.keys():
-        yield level.differs("field-added", name, _when_added(new[name], level), after=str(new[name].type))
+        yield level.differs("field-added", name, _condition_of_addition(new[name], level), after=str(new[name].type))
 
 
-def _when_removed(field: Field, level: _Level) -> str:
+def _condition_of_removal(field: Field, level: _Level) -> str:
+    """Return the condition, the third part of a key of `_EFFECTS`, for the removal of a field."""
     if level.side == "input":
         return "refused" if level.is_closed and not level.is_open else "ignored"
     if not field.required:
@@ -207,36 +224,39 @@ def _when_removed(field: Field, level: _Level) -> str:
     return "required, is open" if level.is_open else "required"
 
 
-def _when_added(field: Field, level: _Level) -> str:
+def _condition_of_addition(field: Field, level: _Level) -> str:
+    """Return the condition, the third part of a key of `_EFFECTS`, for the addition of a field."""
     if level.side == "output":
         return ""
     return "required" if field.required else "optional, was open" if level.was_open else "optional"
 
 
-def _kept(was: Field, now: Field, level: _Level) -> Iterator[ContractChange]:
+def _compare_field(was: Field, now: Field, level: _Level) -> Iterator[ContractChange]:
+    """Yield the differences of one field: whether it is required, and its type."""
     if was.required != now.required:
         yield level.differs("field-required" if now.required else "field-optional", now.name)
-    yield from _types(was.type, now.type, _Level(level.side, level.at(was.name), level.top or was.name))
+    yield from _compare_types(was.type, now.type, _Level(level.side, level.path_to(was.name), level.top or was.name))
 
 
 # --- types ---------------------------------------------------------------------------------
 
 
-def _types(before: Type, after: Type, level: _Level) -> Iterator[ContractChange]:
+def _compare_types(before: Type, after: Type, level: _Level) -> Iterator[ContractChange]:
+    """Yield the differences of two types: those inside of two records or containers of one kind, else one for the whole type."""
     if is_same(before, after):
         return
     if before.kind == after.kind == "record":
-        yield from _fields(before.fields, after.fields, level)
+        yield from _compare_fields(before.fields, after.fields, level)
         return
-    inside = _inside(before, after)
-    for step, was, now in inside:
-        yield from _types(was, now, level._replace(path=level.path + step))
-    if not inside:
-        yield from _whole(before, after, level)
+    items = _pair_items(before, after)
+    for step, was, now in items:
+        yield from _compare_types(was, now, level._replace(path=level.path + step))
+    if not items:
+        yield from _compare_whole(before, after, level)
 
 
-def _inside(before: Type, after: Type) -> list[tuple[str, Type, Type]]:
-    """Return the items of two comparable containers with the step of the path; an empty list for other types."""
+def _pair_items(before: Type, after: Type) -> list[tuple[str, Type, Type]]:
+    """Return `(path step, old item type, new item type)` for two containers of one kind; an empty list for other types."""
     is_pair = before.kind == after.kind and before.args and len(before.args) == len(after.args)
     if not is_pair or before.kind in ("union", "literal"):
         return []
@@ -254,12 +274,13 @@ _DIRECTIONS: Mapping[tuple[Side, bool], str] = {
 }
 
 
-def _whole(before: Type, after: Type, level: _Level) -> Iterator[ContractChange]:
-    """Yield the difference of two types, compared as sets of values."""
+def _compare_whole(before: Type, after: Type, level: _Level) -> Iterator[ContractChange]:
+    """Yield the difference of two types, compared as sets of values; nothing if each type fits the other."""
+    # an input must still take the values of the old type; readers of an output expect values of the old type
     takes, sent = (after, before) if level.side == "input" else (before, after)
     fit = fit_of(takes, sent)
     if {fit.verdict, fit_of(sent, takes).verdict} == {"fits"}:
-        return  # another way to write the same
+        return  # the same type, written in another way
     is_known = "unknown" not in (before.kind, after.kind) and not fit.lacks_type
     is_breaking = fit.verdict != "fits" and not fit.lacks_type
     why = f"was {before}, is {after} now"

@@ -1,13 +1,15 @@
-"""The edges of a graph, and whether both of their ends fit: what the rules of `graphbus check` find, by edge.
+"""The edges of a graph with the findings of `graphbus check` about each, and whether both of its ends fit together.
 
-method      Agent.method                          its schemas against its own code, called or not
-call        Caller → Agent.method                 arguments against the input schema
+method      Agent.method                          its schemas and its own code, called or not
+call        Caller → Agent.method                 the arguments and the input schema
 depends_on  Consumer → Agent
-topic       Publisher → topic → Agent.handler     payload against what the handler needs
-request     Asker → topic → Agent.handler         the same, and that exactly one answers
+topic       Publisher → topic → Agent.handler     the payload and the needs of the handler
+request     Requester → topic → Agent.handler     the same, and that exactly one handler answers
 
-An edge is broken exactly when a rule finds something at one of its ends. It is proven when both ends are known, and every value
-that may be given is wanted. All else is unknown, with the reason, and is no fault.
+An edge is broken if and only if a rule reports an error or warning at one of its ends. It is proven if both ends are known and
+every value that may be passed fits. All other edges are unknown, with a doubt: the reason in one clause. That is no error.
+
+`published` are the publications of one agent to one topic; together they are one end.
 """
 
 from __future__ import annotations
@@ -43,24 +45,24 @@ _ABOUT: Mapping[str, frozenset[_EdgeKind]] = {
     **dict.fromkeys(("GB010", "GB011"), frozenset({"call", "depends_on"})),
     **dict.fromkeys(("GB101", "GB102", "GB103", "GB104", "GB105", "GB106"), frozenset({"method"})),
 }
-"""Rule -> the edges that it speaks of."""
+"""Code of a rule -> the kinds of edges to which its findings belong."""
 _IN_BODY = frozenset({"GB001", "GB310", "GB311"})
 """Rules that may report at any line of a handler."""
 
 CODES = frozenset(_ABOUT)
-"""The rules that speak of promises between agents; the others are about style and bodies."""
+"""The rules about contracts between agents; the others are about style and method bodies."""
 
 
 class ContractEdge(NamedTuple):
     """One edge.
 
     Attributes:
-        source: Who calls, publishes, asks or depends; for a method the agent.
-        topic: Of an event or request; empty for the others, `?` for a computed one.
-        target: Who answers, handles or is depended on.
-        spans: The places of both ends, the source first; for a method its declaration.
-        findings: What the rules find, notes included.
-        unknown: What cannot be known of it, one clause; empty if all is known.
+        source: The agent that calls, publishes, requests or depends; for a method its agent. `?`: unknown.
+        topic: The topic of an event or request, `?` if it is computed; empty for other kinds.
+        target: The method, handler or agent at the other end; `?`: unknown.
+        spans: The places of both ends, as far as they are known, the source first; for a method its declaration.
+        findings: The findings about it, notes included.
+        unknown: The doubt why it is not proven, one clause; empty if there is none.
     """
 
     kind: _EdgeKind
@@ -73,109 +75,119 @@ class ContractEdge(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """`broken` if a rule finds an error or warning here."""
+        """`broken` if a rule reports an error or warning about the edge, else `unknown` if there is a doubt, else `proven`."""
         if any(finding.severity != "info" for finding in self.findings):
             return "broken"
         return "unknown" if self.unknown else "proven"
 
 
 class ContractValidation(NamedTuple):
-    """All edges, and what the rules find besides them; `hidden` ones are counted, and not shown."""
+    """The edges to show, the findings about no edge, and the `hidden` edges, which are counted but not shown."""
 
     edges: tuple[ContractEdge, ...]
     others: tuple[Finding, ...] = ()
     hidden: tuple[ContractEdge, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
-        """Count the edges of a verdict."""
+        """Return the number of edges with a verdict, hidden ones included."""
         return sum(edge.verdict == verdict for edge in (*self.edges, *self.hidden))
 
     def with_verdict(self, verdict: Verdict) -> ContractValidation:
-        """Show the edges of a verdict alone."""
+        """Return a copy that shows only the edges with a verdict and hides the others; other findings are dropped."""
         shown = tuple(edge for edge in self.edges if edge.verdict == verdict)
         return ContractValidation(shown, hidden=tuple(edge for edge in self.edges if edge.verdict != verdict))
 
     def within(self, paths: Collection[str] | None) -> ContractValidation:
-        """Return the edges with an end in one of these files; None: all."""
+        """Return a copy with only the edges that have an end in one of these files; None: all edges."""
         if paths is None:
             return self
         return self._replace(edges=tuple(each for each in self.edges if any(span.path in paths for span in each.spans)))
 
     @property
     def summary(self) -> str:
-        """`41 edges: 38 proven, 3 unknown`."""
+        """The counts for people: `41 edges: 38 proven, 3 unknown`."""
         counts = [f"{self.count(verdict)} {verdict}" for verdict in VERDICTS if self.count(verdict)]
         number = len(self.edges) + len(self.hidden)
         return f"{number} edge{'s' * (number != 1)}{': ' * bool(counts)}{', '.join(counts)}"
 
     @property
     def is_clean(self) -> bool:
-        """True when no rule finds an error or warning."""
+        """True if there is no error or warning, hidden edges included."""
         found = [*self.others, *(each for edge in (*self.edges, *self.hidden) for each in edge.findings)]
         return all(finding.severity == "info" for finding in found)
 
 
-class _Placed(NamedTuple):
-    """An edge, the places of its ends, and its handler."""
+class _PlacedEdge(NamedTuple):
+    """An edge, the places at which findings about it are reported, and the method of the handler at its end, if it has one."""
 
     edge: ContractEdge
     places: Set[SourceSpan]
     handler: MethodSpec | None = None
 
     def has(self, finding: Finding) -> bool:
-        """True when a finding of a rule that speaks of such edges is reported at one of its ends."""
+        """Return whether a finding is about this kind of edge and at one of its places, or for some rules, in its handler."""
         if self.edge.kind not in _ABOUT[finding.code]:
             return False
-        body, line = self.handler.span if self.handler and finding.code in _IN_BODY else None, finding.span.line
-        is_inside = body is not None and body.path == finding.span.path and body.line <= line <= body.end_line
-        return is_inside or finding.span in self.places
+        is_inside = self.handler and finding.code in _IN_BODY and _begins_inside(finding.span, self.handler.span)
+        return bool(is_inside) or finding.span in self.places
+
+
+def _begins_inside(span: SourceSpan, method: SourceSpan) -> bool:
+    """Return whether a span begins on a line of a method."""
+    return span.path == method.path and method.line <= span.line <= method.end_line
 
 
 def validate_contracts(wiring: Wiring, findings: Sequence[Finding]) -> ContractValidation:
-    """Return every edge with what was found about it.
+    """Return every edge with the findings about it.
 
     Args:
-        wiring: The graph.
-        findings: What `rules.check` finds in it; codes outside of `CODES` are left out.
+        wiring: The edges of the project, as the rules use them.
+        findings: The findings of `rules.check` for it; those with a code that is not in `CODES` are ignored.
     """
     surface = Surface(wiring.agents.values(), ())
-    calls = _calls(surface, wiring.results)
-    placed = [*_methods(surface), *calls, *_dependencies(surface), *_Topics(surface, wiring).edges()]
-    index = _Index(placed)
+    unawaited = [each for each in findings if each.code == "GB314"]
+    calls = _call_edges(surface, wiring.results)
+    placed = [
+        *_method_edges(surface, unawaited),
+        *calls,
+        *_dependency_edges(surface),
+        *_TopicEdges(surface, wiring, unawaited).edges(),
+    ]
+    index = _EdgeIndex(placed)
     found: dict[int, list[Finding]] = defaultdict(list)
     others = []
     for finding in (each for each in findings if each.code in CODES):
-        numbers = index.about(finding)
+        numbers = index.edges_of(finding)
         for number in numbers:
             found[number].append(finding)
         if not numbers:
             others.append(finding)
     edges = (each.edge._replace(findings=tuple(found.get(number, ()))) for number, each in enumerate(placed))
-    return ContractValidation(tuple(sorted(edges, key=_order)), tuple(others))
+    return ContractValidation(tuple(sorted(edges, key=_sort_key)), tuple(others))
 
 
-def _order(edge: ContractEdge) -> tuple[object, ...]:
+def _sort_key(edge: ContractEdge) -> tuple[object, ...]:
     return _KINDS.index(edge.kind), edge.topic, edge.source, edge.target, edge.spans[0].line
 
 
-class _Index:
-    """The edges by the places of their ends, so that a finding is not compared with all of them."""
+class _EdgeIndex:
+    """Finds the edges that a finding is about, by its place. The number of an edge is its position in `placed`."""
 
-    def __init__(self, placed: Sequence[_Placed]) -> None:
+    def __init__(self, placed: Sequence[_PlacedEdge]) -> None:
         self._placed = placed
 
     @cached_property
-    def _at(self) -> dict[SourceSpan | str, list[int]]:
-        """Place of an end, or path of a handler -> the numbers of the edges."""
+    def _numbers_at(self) -> dict[SourceSpan | str, list[int]]:
+        """Place of an edge, or path of the file of its handler -> the numbers of the edges."""
         found: dict[SourceSpan | str, list[int]] = defaultdict(list)
         for number, each in enumerate(self._placed):
             for place in (*each.places, *([each.handler.span.path] if each.handler else ())):
                 found[place].append(number)
         return found
 
-    def about(self, finding: Finding) -> list[int]:
-        """The numbers of the edges that a finding is about: those with both of its places, else with the one it stands at."""
-        near = {*self._at.get(finding.span, ()), *self._at.get(finding.span.path, ())}
+    def edges_of(self, finding: Finding) -> list[int]:
+        """Return the numbers of the edges that a finding is about; if some have one of its related places, only those."""
+        near = {*self._numbers_at.get(finding.span, ()), *self._numbers_at.get(finding.span.path, ())}
         here = sorted(number for number in near if self._placed[number].has(finding))
         others = {related.span for related in finding.related} - {finding.span}
         return [number for number in here if others & self._placed[number].places] or here
@@ -184,31 +196,39 @@ class _Index:
 # --- methods, calls, dependencies ----------------------------------------------------------------
 
 
-def _methods(surface: Surface) -> Iterator[_Placed]:
+def _doubt_await(agent: AgentDefinition, name: str, unawaited: Sequence[Finding]) -> str:
+    """Return the doubt about the method `name` if one of the `unawaited` findings (GB314) is in its body; else empty."""
+    method = agent.method(name) if unawaited else None
+    is_unawaited = method is not None and any(_begins_inside(each.span, method.span) for each in unawaited)
+    return f"{agent.name}.{name} uses an answer without awaiting it" if is_unawaited else ""
+
+
+def _method_edges(surface: Surface, unawaited: Sequence[Finding]) -> Iterator[_PlacedEdge]:
+    """Yield an edge for each method with a schema."""
     for agent in surface.agents.values():
         for method in surface.methods(agent.name).values():
             span = method.schema_span or method.span
-            edge = ContractEdge(
-                "method", agent.name, "", f"{agent.name}.{method.name}", (span,), unknown=_unread(method)
-            )
+            doubt = _doubt_method(method) or _doubt_await(agent, method.name, unawaited)
+            edge = ContractEdge("method", agent.name, "", f"{agent.name}.{method.name}", (span,), unknown=doubt)
             inside = {each.span for each in method.parameters} | {each.span for each in method.returned}
-            yield _Placed(edge, inside | {method.span, span})
+            yield _PlacedEdge(edge, inside | {method.span, span})
 
 
-def _unread(method: MethodSpec) -> str:
-    """Return why the contract of a method cannot be proven; empty if it can."""
+def _doubt_method(method: MethodSpec) -> str:
+    """Return why it is not proven that a method keeps its contract; empty if it is proven."""
     if method.input_schema is None:
         return "its input schema cannot be read" if method.output_schema else "it declares no schema that can be read"
-    wanted = _record(method.output_schema) if method.output_schema and method.output_schema.fields else UNKNOWN
+    wanted = _record_of(method.output_schema) if method.output_schema and method.output_schema.fields else UNKNOWN
     for each in method.returned:
-        given = _filled(each.type, method.returns)
+        given = _fill_unknown_fields(each.type, method.returns)
+        # where the type of the value is not known, the return annotation is trusted
         if not _fits(wanted, given) and not (given.kind == "unknown" and _fits(wanted, method.returns)):
-            return _in_words(f"what it returns in line {each.span.line}", wanted, given)
+            return _describe_doubt(f"what it returns in line {each.span.line}", wanted, given)
     return ""
 
 
-def _filled(given: Type, declared: Type) -> Type:
-    """What is returned, with what the annotation says of fields whose values are not known."""
+def _fill_unknown_fields(given: Type, declared: Type) -> Type:
+    """Return a record in which fields of unknown type have their types from `declared`; any other type is unchanged."""
     if given.kind != "record" or declared.kind not in ("record", "dict"):
         return given
     known = {field.name: field.type for field in declared.fields}
@@ -219,7 +239,7 @@ def _filled(given: Type, declared: Type) -> Type:
     return Type("record", fields=tuple(fields))
 
 
-def _record(schema: Schema) -> Type:
+def _record_of(schema: Schema) -> Type:
     return Type("record", fields=schema.fields)
 
 
@@ -227,30 +247,33 @@ def _fits(wanted: Type, given: Type) -> bool:
     return fit_of(wanted, given, is_narrowed=True).verdict == "fits"
 
 
-def _in_words(what: str, wanted: Type, given: Type) -> str:
-    """Return why it is not known whether a given type fits a wanted one."""
+def _describe_doubt(what: str, wanted: Type, given: Type) -> str:
+    """Return, as a clause about `what`, why it is not known whether a value of the given type fits the wanted one."""
     if given.kind == "unknown":
         return f"{what} is not known"
     return f"{what} may not fit: {fit_of(wanted, given, is_narrowed=True).reason}"
 
 
-def _calls(surface: Surface, results: Results) -> Iterator[_Placed]:
+def _call_edges(surface: Surface, results: Results) -> Iterator[_PlacedEdge]:
+    """Yield an edge for each call of another agent."""
     for agent in surface.agents.values():
         own = [each for each in agent.calls if each.agent == agent.name]
+        # results that the agent passes to its own methods: findings about them belong to the call that gave the result
         handed_on = [(result.name, each.span) for each in own for result in each.arguments.rest]
         for call in (each for each in agent.calls if each not in own):
             callee = surface.agents.get(call.agent)
             method = callee.method(call.method) if callee else None
             target = f"{call.agent or '?'}.{call.method or '?'}"
             spans = (call.span, *([method.schema_span or method.span] if method else []))
-            unknown = _unknown_call(call, callee, method) or _unknown_result(call.reads, target, results)
-            yield _Placed(
+            unknown = _doubt_call(call, callee, method) or _doubt_result(call.reads, target, results)
+            yield _PlacedEdge(
                 ContractEdge("call", agent.name, "", target, spans, unknown=unknown),
                 {call.span, *(each.span for each in call.reads), *(span for name, span in handed_on if name == target)},
             )
 
 
-def _unknown_call(call: Call, callee: AgentDefinition | None, method: MethodSpec | None) -> str:
+def _doubt_call(call: Call, callee: AgentDefinition | None, method: MethodSpec | None) -> str:
+    """Return why it is not proven that a call reaches a method and that its arguments fit; empty if it is proven."""
     if not call.agent or not call.method:
         return "what is called is computed at run time"
     if callee is None:
@@ -259,23 +282,24 @@ def _unknown_call(call: Call, callee: AgentDefinition | None, method: MethodSpec
         return "the method cannot be called"
     if method.input_schema is None:
         return f"the input schema of {call.agent}.{call.method} cannot be read"
-    return _unknown_argument(call, method.input_schema)
+    return _doubt_argument(call, method.input_schema)
 
 
-def _unknown_argument(call: Call, wanted: Schema) -> str:
+def _doubt_argument(call: Call, wanted: Schema) -> str:
+    """Return why it is not known whether the arguments of a call fit a schema; empty if they fit."""
     if call.has_unknown:
         return "some of the arguments are computed at run time"
     for field in wanted.fields:
         given = call.arguments.get(field.name)
         if given and not _fits(field.type, given.type):
-            return _in_words(f"the argument {field.name!r}", field.type, given.type)
+            return _describe_doubt(f"the argument {field.name!r}", field.type, given.type)
     return ""
 
 
-def _unknown_result(reads: Sequence[KeyRead], name: str, results: Results) -> str:
-    """Return why the keys that are read of a result are not known to exist; empty if they are."""
+def _doubt_result(reads: Sequence[KeyRead], name: str, results: Results) -> str:
+    """Return why it is not known whether the result `name` has the keys that are read of it; empty if no doubt is left."""
     whole = results.type_of(name) if reads else NULL
-    for each in reads:
+    for each in reads:  # an optional key may be missing, unless only a guard that may always fail makes it optional
         if not each.is_optional or each.is_guarded:
             container, key = container_of(whole, each.key)
             if container.kind != "record":
@@ -285,158 +309,191 @@ def _unknown_result(reads: Sequence[KeyRead], name: str, results: Results) -> st
     return ""
 
 
-def _dependencies(surface: Surface) -> Iterator[_Placed]:
+def _dependency_edges(surface: Surface) -> Iterator[_PlacedEdge]:
+    """Yield an edge for each declared dependency."""
     for agent in surface.agents.values():
         for dependency in agent.dependencies:
             other = surface.agents.get(dependency.name)
             spans = (dependency.span, *([other.name_span] if other else []))
             unknown = "" if other else "the agent is not in this graph"
             edge = ContractEdge("depends_on", agent.name, "", dependency.name, spans, unknown=unknown)
-            yield _Placed(edge, {dependency.span})
+            yield _PlacedEdge(edge, {dependency.span})
 
 
 # --- topics --------------------------------------------------------------------------------------
 
 
-class _Topics:
-    """The edges of events: each publisher with each handler that it reaches, and ends without a partner in this graph."""
+class _TopicEdges:
+    """Finds the edges of events and requests: from each publisher to each handler that it reaches, and those with one end."""
 
-    def __init__(self, surface: Surface, wiring: Wiring) -> None:
+    def __init__(self, surface: Surface, wiring: Wiring, unawaited: Sequence[Finding]) -> None:
         self._surface = surface
+        self._unawaited = unawaited
         self._wiring = wiring
 
-    def edges(self) -> Iterator[_Placed]:
-        """All of them; the publications of one agent to one topic are one end."""
+    def edges(self) -> Iterator[_PlacedEdge]:
+        """Yield all edges; the publications of one agent to one topic form one end of an edge."""
         groups: dict[tuple[str, str], list[AgentPublication]] = defaultdict(list)
         for agent in self._surface.agents.values():
             for each in agent.publications:
                 groups[agent.name, each.topic or f"{each.prefix}?"].append(AgentPublication(agent, each))
         reached: set[tuple[str, str]] = set()
-        for (source, topic), said in groups.items():
-            hearers = self._surface.handlers_of(topic) if said[0].publication.topic else ()
-            reached.update((each.name, each.subscription.topic) for each in hearers)
-            for hearer in hearers:
-                yield _event(source, topic, said, hearer, self._doubt(said, hearer) or self._unknown_answer(said))
-            if not hearers or self._wiring.is_external(topic):
-                yield self._open_end(source, topic, said)
-        for hearer in self._surface.handlers:
-            heard = hearer.subscription.topic
-            if (hearer.name, heard) not in reached or self._wiring.is_external(heard):
-                yield self._open_start(hearer)
+        for (source, topic), published in groups.items():
+            handlers = self._surface.handlers_of(topic) if published[0].publication.topic else ()
+            reached.update((each.name, each.subscription.topic) for each in handlers)
+            for handler in handlers:
+                doubt = self._find_doubt(published, handler) or self._doubt_answer(published)
+                yield _make_topic_edge(source, topic, published, handler, doubt)
+            if not handlers or self._wiring.is_external(topic):
+                yield self._make_edge_without_handler(source, topic, published)
+        for handler in self._surface.handlers:
+            heard = handler.subscription.topic
+            if (handler.name, heard) not in reached or self._wiring.is_external(heard):
+                yield self._make_edge_without_publisher(handler)
 
-    def _doubt(self, said: Sequence[AgentPublication], hearer: TopicHandler) -> str:
-        return _doubt(said, hearer) or _doubt_below(said, hearer) or self._unsent(hearer)
+    def _find_doubt(self, published: Sequence[AgentPublication], handler: TopicHandler) -> str:
+        """Return the first doubt about publications and a handler that they reach; empty if there is none."""
+        doubts = (_doubt_await(each.agent, each.publication.method, self._unawaited) for each in published)
+        doubt = _doubt_payload(published, handler) or _doubt_paths(published, handler) or self._doubt_guarded(handler)
+        return doubt or next(filter(None, doubts), "")
 
-    def _unsent(self, hearer: TopicHandler) -> str:
-        """Return the doubt about a key that is read behind a guard and sent by no publisher; empty if there is none."""
-        guarded = [each.key for each in hearer.subscription.reads if each.is_guarded]
-        if not guarded or hearer.subscription.declared_schema is not None:
+    def _doubt_guarded(self, handler: TopicHandler) -> str:
+        """Return the doubt about a key that a handler reads only if it is there, and that no publisher is known to send."""
+        guarded = [each.key for each in handler.subscription.reads if each.is_guarded]
+        if not guarded or handler.subscription.declared_schema is not None:
             return ""
-        topics = {each.topic for each in hearer.agent.subscriptions if each.method == hearer.subscription.method}
-        said = [each.publication.payload for topic in topics for each in self._surface.publications_to(topic)]
-        sent = {field.name for payload in said if payload for field in payload.fields}
+        topics = {each.topic for each in handler.agent.subscriptions if each.method == handler.subscription.method}
+        published = [each.publication.payload for topic in topics for each in self._surface.publications_to(topic)]
+        sent = {field.name for payload in published if payload for field in payload.fields}
         unsent = next((key for key in guarded if key not in sent), "")
-        return f"{hearer.name} may read {unsent!r}, which no publisher is known to send" if unsent else ""
+        return f"{handler.name} may read {unsent!r}, which no publisher is known to send" if unsent else ""
 
-    def _unknown_answer(self, said: Sequence[AgentPublication]) -> str:
-        found = (_unknown_result(each.publication.reads, each.publication.topic, self._wiring.results) for each in said)
+    def _doubt_answer(self, published: Sequence[AgentPublication]) -> str:
+        """Return why it is not known whether the answers to requests have the keys that are read of them; empty if they do."""
+        found = (
+            _doubt_result(each.publication.reads, each.publication.topic, self._wiring.results) for each in published
+        )
         return next(filter(None, found), "")
 
-    def _open_end(self, source: str, topic: str, said: Sequence[AgentPublication]) -> _Placed:
-        is_computed, unknown = not said[0].publication.topic, _doubt(said)
+    def _make_edge_without_handler(self, source: str, topic: str, published: Sequence[AgentPublication]) -> _PlacedEdge:
+        """Return the edge of publications without a handler here: to the outside, to `?` for a computed topic, or to nobody."""
+        is_computed, unknown = not published[0].publication.topic, _doubt_payload(published)
         if self._wiring.is_external(topic):
-            return _event(source, topic, said, _OUTSIDE, unknown)
+            return _make_topic_edge(source, topic, published, _OUTSIDE, unknown)
         if is_computed:
             unknown = "the topic is computed at run time"
         elif self._wiring.has_unknown_subscribers:
             unknown = "a subscription whose topic is computed may hear it"
-        return _event(source, topic, said, "?" if is_computed else _NOBODY, unknown)
+        return _make_topic_edge(source, topic, published, "?" if is_computed else _NOBODY, unknown)
 
-    def _open_start(self, hearer: TopicHandler) -> _Placed:
-        topic = hearer.subscription.topic
+    def _make_edge_without_publisher(self, handler: TopicHandler) -> _PlacedEdge:
+        """Return the edge of a handler without a publisher here: from the outside, from `?` if a topic is computed, or nobody."""
+        topic = handler.subscription.topic
         source, unknown = _NOBODY, "nobody in this graph publishes it; other code may"
         if not topic:
             source, unknown = "?", "the topic is computed at run time"
         elif self._wiring.is_external(topic):
-            source, unknown = _OUTSIDE, "" if hearer.is_whole else f"what {hearer.name} needs is not known"
+            source, unknown = _OUTSIDE, "" if handler.is_whole else f"what {handler.name} needs is not known"
         elif self._wiring.has_unknown_publishers(topic):
             source, unknown = "?", "a topic that is computed at run time may be this one"
-        return _event(source, topic or "?", (), hearer, unknown)
+        return _make_topic_edge(source, topic or "?", (), handler, unknown)
 
 
-def _event(
-    source: str, topic: str, said: Sequence[AgentPublication], target: TopicHandler | str, unknown: str
-) -> _Placed:
-    kind: _EdgeKind = "request" if any(each.publication.is_request for each in said) else "topic"
-    given = [span for each in said for span in (each.publication.span, each.publication.payload_span) if span]
-    given += [read.span for each in said for read in each.publication.reads]
+def _make_topic_edge(
+    source: str, topic: str, published: Sequence[AgentPublication], target: TopicHandler | str, doubt: str
+) -> _PlacedEdge:
+    """Return the edge of an event or a request, with the places at which findings about it are reported.
+
+    Args:
+        source: The agent that publishes, or a placeholder such as `?`.
+        topic: The topic; `?` if it is computed.
+        published: The publications of the source to the topic; empty without a publisher in this graph.
+        target: The handler, or a placeholder such as `(nobody)`.
+        doubt: Why the edge is not proven; empty if it is.
+    """
+    kind: _EdgeKind = "request" if any(each.publication.is_request for each in published) else "topic"
+    source_spans = [
+        span for each in published for span in (each.publication.span, each.publication.payload_span) if span
+    ]
+    source_spans += [read.span for each in published for read in each.publication.reads]
+    first = (*source_spans[:1],)
     if isinstance(target, str):
-        return _Placed(ContractEdge(kind, source, topic, target, (*given[:1],), unknown=unknown), {*given})
-    heard = target.subscription
-    taken = {heard.span} | {each.span for each in heard.reads} | {each.span for each in heard.fields}
-    edge = ContractEdge(kind, source, topic, target.name, (*given[:1], heard.span), unknown=unknown)
-    return _Placed(edge, taken.union(given), target.method)
+        return _PlacedEdge(ContractEdge(kind, source, topic, target, first, unknown=doubt), {*source_spans})
+    subscription = target.subscription
+    target_spans = {subscription.span} | {each.span for each in subscription.reads}
+    target_spans |= {each.span for each in subscription.fields}
+    edge = ContractEdge(kind, source, topic, target.name, (*first, subscription.span), unknown=doubt)
+    return _PlacedEdge(edge, target_spans.union(source_spans), target.method)
 
 
-def _doubt(said: Sequence[AgentPublication], hearer: TopicHandler | None = None) -> str:
-    """Return why it is not proven that a payload fits its handler; empty if it is. Without a handler, anything fits."""
-    if hearer and not hearer.is_whole:
-        return f"what {hearer.name} needs of the payload is not known"
-    declared = [each.publication.payload_type for each in said if each.publication.is_declared]
-    wanted = hearer.wanted if hearer else next(iter(declared), UNKNOWN)
-    sent = [each for each in said if not each.publication.is_declared]
+def _doubt_payload(published: Sequence[AgentPublication], handler: TopicHandler | None = None) -> str:
+    """Return why it is not proven that published payloads fit their declarations and the handler; empty if it is proven.
+
+    If no code of the agent publishes, but only a declaration says so, that is a doubt as well. A handler of None is ignored.
+    """
+    if handler and not handler.is_whole:
+        return f"what {handler.name} needs of the payload is not known"
+    declared = [each.publication.payload_type for each in published if each.publication.is_declared]
+    wanted = handler.wanted if handler else next(iter(declared), UNKNOWN)
+    sent = [each for each in published if not each.publication.is_declared]
     for agent, publication in ((each.agent, each.publication) for each in sent):
-        given = _sent(publication)
-        broken = next((each for each in declared if not _fits(each, given)), None)
-        if broken is not None:  # a running graph refuses what is not as declared, whatever the handler needs of it
-            return _why(agent.name, publication, broken, given)
-        is_promised = any(_fits(wanted, each) for each in declared)
-        if given.kind == "unknown" or not (is_promised or fit_of(wanted, given).verdict == "fits"):
-            return _why(agent.name, publication, wanted, given)
-    return "" if sent else f"where {said[0].agent.name} publishes it is not known"
+        given = _sent_type(publication)
+        unmet = next((each for each in declared if not _fits(each, given)), None)
+        if unmet is not None:  # a running graph refuses it, whatever the handler needs
+            return _describe_payload_doubt(agent.name, publication, unmet, given)
+        # a payload that fits a declaration also fits a handler for which the declaration is enough
+        is_declaration_enough = any(_fits(wanted, each) for each in declared)
+        if given.kind == "unknown" or not (is_declaration_enough or fit_of(wanted, given).verdict == "fits"):
+            return _describe_payload_doubt(agent.name, publication, wanted, given)
+    return "" if sent else f"where {published[0].agent.name} publishes it is not known"
 
 
-def _doubt_below(said: Sequence[AgentPublication], hearer: TopicHandler) -> str:
-    """Why it is not known whether the values have all that a handler reads of them."""
-    heard, declared = (
-        hearer.subscription,
-        [each.publication.payload_type for each in said if each.publication.is_declared],
-    )
-    fields = {each.name: each.type for each in heard.declared_schema.fields} if heard.declared_schema else {}
-    below = {each.key: each.below for each in heard.reads if each.below}
-    if heard.shape == "fields" and not heard.reads_all_known:
+def _doubt_paths(published: Sequence[AgentPublication], handler: TopicHandler) -> str:
+    """Return why it is not known whether fields of payloads contain what a handler reads below them; empty if they do."""
+    subscription = handler.subscription
+    declared = [each.publication.payload_type for each in published if each.publication.is_declared]
+    schema = subscription.declared_schema
+    fields = {each.name: each.type for each in schema.fields} if schema else {}
+    below = {each.key: each.below for each in subscription.reads if each.below}
+    if subscription.shape == "fields" and not subscription.reads_all_known:
         below = {name: (f"{name}.{BELOW_UNKNOWN}",) for name in fields}
+    # a precise type of a field says already what is below it
     below = {key: paths for key, paths in below.items() if is_unspecific(fields.get(key, UNKNOWN))}
-    for given in (_sent(each.publication) for each in said if below and not each.publication.is_declared):
+    for given in (_sent_type(each.publication) for each in published if below and not each.publication.is_declared):
         known = [given, *(each for each in declared if _fits(each, given))]
         for key, paths in below.items():
-            if not all(any(_has(of, key, path) for of in known) for path in paths):
-                return f"whether all is there that {hearer.name} reads of {key!r} is not known"
+            if not all(any(_has_path(of, key, path) for of in known) for path in paths):
+                return f"whether all is there that {handler.name} reads of {key!r} is not known"
     return ""
 
 
-def _has(given: Type, of: str, path: str) -> bool:
+def _has_path(given: Type, first: str, path: str) -> bool:
+    """Return whether a payload certainly has a path such as `items[].sku`, whose first field is `first`.
+
+    A path that ends with `?` may lead to any key: True only if there is nothing below that has keys.
+    """
     container, key = container_of(given, path)
     if key == BELOW_UNKNOWN:
-        return _is_flat(container) or of not in {field.name for field in given.fields}
+        return _is_flat(container) or first not in {field.name for field in given.fields}
     return container.kind == "record" and any(field.name == key and field.required for field in container.fields)
 
 
 def _is_flat(of: Type) -> bool:
-    """True for a value, or a list of values, that no key leads into."""
+    """Return whether no part of a value of this type has keys: it is a scalar, or a list, set, tuple or union of scalars."""
     if of.kind in ("list", "set", "tuple", "union"):
         return bool(of.args) and all(map(_is_flat, of.args))
     return of.kind in ("str", "int", "float", "bool", "bytes", "null", "literal")
 
 
-def _sent(publication: Publication) -> Type:
-    """What is sent; where further fields may be sent, those that are known."""
-    return publication.payload_type if publication.payload is None else _record(publication.payload)
+def _sent_type(publication: Publication) -> Type:
+    """Return the type of the payload of a publication; if some of its fields are known, a record of these."""
+    return publication.payload_type if publication.payload is None else _record_of(publication.payload)
 
 
-def _why(agent: str, publication: Publication, wanted: Type, given: Type) -> str:
+def _describe_payload_doubt(agent: str, publication: Publication, wanted: Type, given: Type) -> str:
+    """Return why it is not known whether a payload fits; it names a required field that an open payload may lack."""
     payload = publication.payload
     for field in wanted.fields if payload is not None and payload.is_open else ():
         if field.required and payload and field.name not in payload.names:
             return f"whether {agent} sends {field.name!r} is not known"
-    return _in_words(f"what {agent} publishes", wanted, given)
+    return _describe_doubt(f"what {agent} publishes", wanted, given)

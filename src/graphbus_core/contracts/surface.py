@@ -1,4 +1,4 @@
-"""The promises of the agents of a graph, and who relies on them. Two of these surfaces are compared by `compare`."""
+"""The contracts of the agents of a graph, and the agents that rely on them. `compare` compares two of these surfaces."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from graphbus_core.model.topics import is_pattern, matches
 from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type, union
 
 _READ_BY_KEY = frozenset({"unknown", "any", "dict", "union"})
-"""Payloads of which only those keys matter that a handler reads; a union may be one of them."""
+"""Kinds of payload types of which only the keys that a handler reads are known to matter; a union may contain a dict."""
 
 
 class TopicHandler(NamedTuple):
-    """A handler of a topic, with what it needs of a payload; `is_whole` when nothing else can matter to it."""
+    """A handler of a topic or pattern.
+
+    `needs` has the fields of the payload that it is known to need; with `is_whole` it certainly needs nothing else.
+    """
 
     agent: AgentDefinition
     subscription: Subscription
@@ -33,7 +36,7 @@ class TopicHandler(NamedTuple):
 
     @property
     def wanted(self) -> Type:
-        """What it needs as a type: a record, or what it declares that is no mapping of known fields."""
+        """The type that payloads need to have: a record of the needed fields, or the declared type if that is not a mapping."""
         is_read = self.subscription.shape == "fields" or self.subscription.payload.kind in _READ_BY_KEY
         if is_read:
             return Type("record", fields=self.needs.fields)
@@ -42,16 +45,16 @@ class TopicHandler(NamedTuple):
 
     @property
     def method(self) -> MethodSpec | None:
-        """The method, where its class has it."""
+        """The method of its class; None if the definition does not have it."""
         return self.agent.method(self.subscription.method)
 
 
 class Surface:
-    """The promises of one state of a graph.
+    """The contracts of one state of a graph.
 
     Args:
-        agents: Their definitions.
-        topics: The topics that are known.
+        agents: The definitions of its agents.
+        topics: Its topics, as the artifacts list them.
     """
 
     def __init__(self, agents: Iterable[AgentDefinition], topics: Iterable[TopicDefinition]) -> None:
@@ -65,17 +68,17 @@ class Surface:
         return cls(artifacts.agents.agents, artifacts.topics.topics)
 
     def is_external(self, topic: str) -> bool:
-        """True when the settings say that others than the agents feed or hear it."""
+        """Return whether the settings list a topic as one that is used outside of the graph."""
         return topic in self._external
 
     def methods(self, agent: str) -> dict[str, MethodSpec]:
-        """The methods of an agent that may be called, by name."""
+        """Return name -> method for those methods of an agent that have a schema; empty if there is no such agent."""
         found = self.agents.get(agent)
         return {method.name: method for method in found.methods if method.has_schema} if found else {}
 
     @cached_property
     def publications(self) -> dict[str, tuple[AgentPublication, ...]]:
-        """Topic -> its publications."""
+        """Topic -> its publications, sorted by topic; without those of computed topics."""
         found: dict[str, list[AgentPublication]] = {}
         for agent in self.agents.values():
             for publication in agent.publications:
@@ -85,7 +88,7 @@ class Surface:
 
     @cached_property
     def handlers(self) -> tuple[TopicHandler, ...]:
-        """All handlers, also those of a computed topic."""
+        """All handlers, one for each subscription, also those of computed topics."""
         return tuple(
             TopicHandler(agent, subscription, *_needs_of(subscription))
             for agent in self.agents.values()
@@ -94,7 +97,7 @@ class Surface:
 
     @property
     def handler_at(self) -> dict[tuple[str, str], TopicHandler]:
-        """Topic or pattern, and name -> the handler, in this order."""
+        """`(topic or pattern, "Agent.method")` -> the handler, sorted by topic."""
         return {(topic, each.name): each for topic, found in self.handlers_by_topic.items() for each in found}
 
     @cached_property
@@ -111,17 +114,17 @@ class Surface:
         return tuple(filter(is_pattern, self.handlers_by_topic))
 
     def handlers_of(self, topic: str) -> tuple[TopicHandler, ...]:
-        """Every handler that an event of the topic reaches."""
+        """Return every handler that an event of the topic reaches, those with a pattern included."""
         names = {topic, *(pattern for pattern in self._patterns if matches(pattern, topic))}
         return tuple(handler for name in sorted(names) for handler in self.handlers_by_topic.get(name, ()))
 
     def topics_matching(self, topic: str) -> tuple[str, ...]:
-        """The topics that a subscription to `topic`, which may be a pattern, hears of, as far as they are known."""
+        """Return `topic` itself and then, if it is a pattern, the known topics that match it, sorted."""
         names = {each.name for each in self.topics if not is_pattern(each.name)} if is_pattern(topic) else set()
         return (topic, *sorted(name for name in names if matches(topic, name)))
 
     def may_compute(self, topic: str) -> tuple[AgentPublication, ...]:
-        """Every publication to a computed topic that may be this one."""
+        """Return every publication whose topic is computed and may be this one: the constant beginning of the topic fits."""
         computed = [
             AgentPublication(agent, each)
             for agent in self.agents.values()
@@ -131,44 +134,45 @@ class Surface:
         return tuple(each for each in computed if topic.startswith(each.publication.prefix))
 
     def publications_to(self, topic: str) -> tuple[AgentPublication, ...]:
-        """Every publication that reaches a handler of the topic or pattern."""
+        """Return every publication that reaches a handler of the topic or pattern."""
         return tuple(each for name, found in self.publications.items() if matches(topic, name) for each in found)
 
     def payload(self, topic: str) -> Schema | None:
-        """What handlers of a topic may rely on: what is declared, else what all publications have in common; None: not known."""
-        said = [each.publication for each in self.publications.get(topic, ())]
-        declared = [each for each in said if each.is_declared and each.payload is not None]
-        return merge_schemas([each.payload for each in declared or said])
+        """Return the schema on which handlers may rely: merged from declared payloads, else published ones; None if unknown."""
+        sent = [each.publication for each in self.publications.get(topic, ())]
+        declared = [each for each in sent if each.is_declared and each.payload is not None]
+        return merge_schemas([each.payload for each in declared or sent])
 
     def calls(self, agent: str, method: str = "") -> Iterator[tuple[AgentDefinition, Call]]:
-        """Every call to an agent, or to one of its methods; one place once, though subclasses inherit it."""
+        """Yield `(caller, call)` for each call of an agent, or of one of its methods; an inherited call only once."""
         seen = set()
         for caller in self.agents.values():
             for call in caller.calls:
-                is_meant = call.agent == agent and (not method or call.method == method)
-                if is_meant and call.span not in seen:
+                is_match = call.agent == agent and (not method or call.method == method)
+                if is_match and call.span not in seen:
                     seen.add(call.span)
                     yield caller, call
 
     def requests_to(self, topic: str) -> tuple[AgentPublication, ...]:
-        """Every publication to the topic that waits for an answer."""
+        """Return every request on the topic."""
         return tuple(each for each in self.publications.get(topic, ()) if each.publication.is_request)
 
     def has_publisher(self, topic: str) -> bool:
-        """True when agents publish to the topic or pattern, or others may."""
+        """Return whether an agent publishes to the topic or pattern, or code outside of the graph may do so."""
         return bool(self.publications_to(topic)) or any(map(self.is_external, self.topics_matching(topic)))
 
 
 def merge_schemas(payloads: list[Schema | None]) -> Schema | None:
-    """Return the schema that every one of these payloads has; None when one is not known, or there is none."""
+    """Return a schema that all payloads fit, with the fields of all of them; None if one is unknown, or if there are none."""
     known = [payload for payload in payloads if payload is not None]
     if not known or len(known) != len(payloads):
         return None
     names = dict.fromkeys(field.name for payload in known for field in payload.fields)
-    return Schema(tuple(_merged_field(name, known) for name in names), any(payload.is_open for payload in known))
+    return Schema(tuple(_merge_field(name, known) for name in names), any(payload.is_open for payload in known))
 
 
-def _merged_field(name: str, payloads: list[Schema]) -> Field:
+def _merge_field(name: str, payloads: list[Schema]) -> Field:
+    """Return a field that at least one payload has, with the union of its types; required if every payload requires it."""
     found = [payload.get(name) for payload in payloads]
     there = [field for field in found if field is not None]
     is_always = len(there) == len(payloads) and all(field.required for field in there)
@@ -176,25 +180,25 @@ def _merged_field(name: str, payloads: list[Schema]) -> Field:
 
 
 def _needs_of(subscription: Subscription) -> tuple[Schema, bool]:
-    """What a handler takes, and whether that is all: its parameters, the fields of its class, or the keys that it reads."""
+    """Return the fields that a handler needs (parameters, fields of its class, keys that it reads), and whether these are all."""
     if subscription.shape == "nothing":
         return Schema(), True
     declared = subscription.declared_schema
     if declared is not None:
         takes_more = any(each.kind == "var_keyword" for each in subscription.fields)
         return declared, subscription.reads_all_known or not takes_more
-    if subscription.payload.kind not in _READ_BY_KEY:
+    if subscription.payload.kind not in _READ_BY_KEY:  # such as a list, which has no fields
         return Schema(), True
     keys: dict[str, bool] = {}
     for read in subscription.reads:
         keys[read.key] = keys.get(read.key, False) or not read.is_optional
     of = subscription.payload.args[1] if subscription.payload.args else UNKNOWN
     fields = tuple(Field(key, of, is_required) for key, is_required in sorted(keys.items()))
-    if not subscription.reads_all_known and subscription.promised.kind == "record":  # a type checker sees to the rest
+    if not subscription.reads_all_known and subscription.promised.kind == "record":  # a type checker reports other keys
         return Schema(subscription.promised.fields), True
     return Schema(fields), subscription.reads_all_known
 
 
 def answer_of(handler: TopicHandler) -> Type:
-    """What the handler of a request answers, as far as its annotation says."""
+    """Return the annotated return type of a handler of requests; `UNKNOWN` if it has none."""
     return handler.method.returns if handler.method else UNKNOWN

@@ -1,7 +1,7 @@
-"""The next version, from what has changed: semantic versioning, as Python projects write their versions (PEP 440).
+"""The next version of a project after changes of its contracts: semantic versioning with the version numbers of PEP 440.
 
-1.4.2 -> 2.0.0 when the public contract breaks, 1.5.0 when it grows, 1.4.3 else; before 1.0.0 one place further right.
-A pre-release counts as the release that it stands before: what 2.0.0 announces, 2.0.0rc1 announces.
+1.4.2 -> 2.0.0 if the public contract breaks, 1.5.0 if it grows, 1.4.3 otherwise; before 1.0.0 one place further right.
+A pre-release counts as its release: 2.0.0rc1 announces the same changes as 2.0.0.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _VERSION = re.compile(
 
 
 class Suggestion(NamedTuple):
-    """What the next version should be.
+    """The version that the new state should have.
 
     Attributes:
-        level: What kind of step that is, by what has changed alone.
-        current: The version before; empty if none is known.
-        least: The lowest version that says enough; empty if none is known.
-        found: The version of the new state; empty if none is known.
-        is_enough: The version of the new state says enough; None where that cannot be told.
-        because: The decisive changes in one clause.
+        level: The part of the version that the changes require to be raised.
+        current: The version of the old state; empty if it is not known.
+        least: The lowest sufficient version; empty if `current` is not known.
+        found: The version of the new state; empty if it is not known.
+        is_enough: True if `found` is sufficient; None if that is not known.
+        because: The changes that decide the level, in one clause.
     """
 
     level: Level
@@ -50,10 +50,10 @@ class Suggestion(NamedTuple):
 
 
 def parse_version(text: str) -> tuple[_Release, bool]:
-    """Read the release of a version, and whether the version is one before it.
+    """Return the first three numbers of a version, and whether it is a pre-release.
 
     Raises:
-        UsageError: GBE170, it is none.
+        UsageError: GBE170, the text is not a version.
     """
     found = _VERSION.fullmatch(text.strip())
     if not found:
@@ -63,17 +63,17 @@ def parse_version(text: str) -> tuple[_Release, bool]:
 
 
 def suggest_version(changes: Sequence[ContractChange], current: str, found: str = "") -> Suggestion:
-    """Return the next version.
+    """Return the lowest version that the changes allow, and whether the version of the new state is high enough.
 
     Args:
-        changes: What has changed.
-        current: The version of the old state.
-        found: The version of the new state, as far as somebody has raised it already.
+        changes: The changes of the contracts.
+        current: The version of the old state, or empty.
+        found: The version of the new state, which may have been raised already, or empty.
 
     Raises:
-        UsageError: GBE170 for a version that is none.
+        UsageError: GBE170, `current` or `found` is not a version.
     """
-    level, because = _judged(changes)
+    level, because = _find_level(changes)
     now = parse_version(found)[0] if found else None
     if not current:
         return Suggestion(level, "", "", found, None, because)
@@ -82,14 +82,14 @@ def suggest_version(changes: Sequence[ContractChange], current: str, found: str 
     return Suggestion(level, current.strip(), ".".join(map(str, least)), found.strip(), is_enough, because)
 
 
-def _judged(changes: Sequence[ContractChange]) -> tuple[Level, str]:
-    """Describe how much the public contract has changed, and what is decisive."""
+def _find_level(changes: Sequence[ContractChange]) -> tuple[Level, str]:
+    """Return the part of the version that the changes require to be raised, and the reason as a clause."""
     broken = [change for change in changes if change.breaks_outside]
     if broken:
-        return "major", f"{_listed(broken)} {'breaks' if len(broken) == 1 else 'break'} the public contract"
+        return "major", f"{_list_titles(broken)} {'breaks' if len(broken) == 1 else 'break'} the public contract"
     grown = [each for each in changes if each.is_public and each.kind in _GROWING and each.effect == "compatible"]
     if grown:
-        return "minor", f"the public contract grows: {_listed(grown)}"
+        return "minor", f"the public contract grows: {_list_titles(grown)}"
     if not changes:
         return "none", "no contract has changed"
     if any(each.effect == "breaking" for each in changes):
@@ -97,16 +97,20 @@ def _judged(changes: Sequence[ContractChange]) -> tuple[Level, str]:
     return "patch", "nothing that others rely on has changed"
 
 
-def _listed(changes: Sequence[ContractChange]) -> str:
+def _list_titles(changes: Sequence[ContractChange]) -> str:
+    """Return the titles of the first two changes, and the number of further titles: `"A.f: input x, A.g and 3 more"`."""
     titles = list(dict.fromkeys(change.title for change in changes))
     rest = len(titles) - 2
     return ", ".join(titles[:2]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _next_release(current: _Release, is_before: bool, level: Level) -> _Release:
-    """Return the lowest release after `current` that announces a change of this level; itself if it is still to come and does."""
+def _next_release(current: _Release, is_pre_release: bool, level: Level) -> _Release:
+    """Return the lowest release that is sufficient for changes of this level.
+
+    That is `current` itself for "none", and if `current` is a pre-release (2.0.0rc1) of a release that is high enough.
+    """
     major, minor, patch = current
     place = min(_PLACE.get(level, 2) + (major == 0), 2)  # before 1.0.0 each level is one place further right
-    if level == "none" or (is_before and not any(current[place + 1 :])):
+    if level == "none" or (is_pre_release and not any(current[place + 1 :])):
         return current
     return ((major + 1, 0, 0), (major, minor + 1, 0), (major, minor, patch + 1))[place]

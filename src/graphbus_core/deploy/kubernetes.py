@@ -51,8 +51,9 @@ _CPU = (
     "100m",
 )
 _MARGIN_S = 10
+"""How long `on_stop` of the agents and the servers may take after the grace of the runtime, before the pod is killed."""
 _LEAVING_S = 5
-"""How long a served pod still answers after it was removed from its service, because nodes learn of the removal with a delay."""
+"""How long a served pod still answers after it was removed from its service: the removal reaches nodes with a delay."""
 
 
 class Pod(NamedTuple):
@@ -122,7 +123,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check_plan(plan: ClusterPlan) -> None:
-    """Raise DeployError for values that a cluster would refuse, and for images whose content may change."""
+    """Raise DeployError GBE703 for a value that a cluster would refuse, GBE720 for an image whose content may change."""
     for pod in plan.pods:
         check_application_name(pod.name)
     check_pinned_image(plan.image)
@@ -192,7 +193,7 @@ def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: fro
 
 
 def refuse_cut_edges(artifacts: Artifacts) -> None:
-    """Check that the agents can run in separate processes: no edge may connect two, because a bus spans one process only.
+    """Check that each agent can run in a process of its own: as a bus spans one process only, no edge may connect two agents.
 
     Raises:
         DeployError: GBE722 with every edge between two agents, and every possible edge from computed topics and calls.
@@ -206,32 +207,33 @@ def refuse_cut_edges(artifacts: Artifacts) -> None:
 
 
 def _certain_cuts(artifacts: Artifacts) -> Iterator[str]:
-    """Yield a description of each edge between two agents that the artifacts contain."""
+    """Yield a description of each edge between two agents, and of each pair of agents that subscribe to the same topic."""
     for edge in artifacts.graph.edges:
         if edge.source != edge.target:
             label = f"call of {edge.label}" if edge.kind == "call" else edge.label or edge.kind
             yield f"{edge.source} -> {edge.target} ({label})"
     for topic in artifacts.topics.topics:
         for first, second in combinations(sorted(set(topic.subscribers)), 2):
-            yield f"{first} and {second} both hear {topic.name}"
+            yield f"{first} and {second} both subscribe to {topic.name}"
 
 
 def _uncertain_cuts(agent: AgentDefinition, other: AgentDefinition) -> Iterator[str]:
-    """Yield a description of each possible edge between two agents: computed topics that may match, and computed calls."""
-    for said in agent.publications:
-        for heard in other.subscriptions:
-            if not said.topic and _may_match(said.prefix, heard.topic):
-                yield f"{agent.name} -> {other.name} (a computed topic, {said.prefix or '/'}…)"
-            elif said.topic and not heard.topic:
-                yield f"{agent.name} -> {other.name} (hears a computed topic, perhaps {said.topic})"
+    """Yield a description of each possible edge from one agent to another: computed topics that may match, computed calls."""
+    for publication in agent.publications:
+        for subscription in other.subscriptions:
+            if not publication.topic and _may_match(publication.prefix, subscription.topic):
+                yield f"{agent.name} -> {other.name} (a computed topic, {publication.prefix or '/'}…)"
+            elif publication.topic and not subscription.topic:
+                yield f"{agent.name} -> {other.name} (subscribes to a computed topic, perhaps {publication.topic})"
     if any(call.has_unknown and not call.agent for call in agent.calls):
         yield f"{agent.name} -> {other.name} (a computed call)"
 
 
-def _may_match(prefix: str, heard: str) -> bool:
-    """True if some topic that begins with `prefix` matches the subscription `heard`; an empty one stands for a computed topic."""
-    certain = heard.partition("*")[0]
-    return not heard or certain.startswith(prefix) or (len(certain) < len(heard) and prefix.startswith(certain))
+def _may_match(prefix: str, pattern: str) -> bool:
+    """True if a topic that begins with `prefix` may match the pattern of a subscription; a computed pattern is empty."""
+    literal = pattern.partition("*")[0]
+    has_wildcard = len(literal) < len(pattern)
+    return not pattern or literal.startswith(prefix) or (has_wildcard and prefix.startswith(literal))
 
 
 # --- The files --------------------------------------------------------------------------------------------------------
@@ -244,13 +246,13 @@ def generate_manifests(plan: ClusterPlan) -> dict[str, str]:
         DeployError: GBE703, GBE720 for a value that a cluster would refuse.
     """
     _check_plan(plan)
-    files = dict(sorted(_objects(plan)))
+    files = dict(sorted(_render_objects(plan)))
     kustomization = fill_template(KUSTOMIZATION, command=plan.command, namespace=plan.namespace, resources=tuple(files))
     return {KUSTOMIZATION: kustomization, **files}
 
 
-def _objects(plan: ClusterPlan) -> Iterator[tuple[str, str]]:
-    """Yield the path and the text of each object."""
+def _render_objects(plan: ClusterPlan) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of the file of each API object."""
     shared = _shared_values(plan)
     for name in ("configmap", "serviceaccount"):
         yield f"{name}.yaml", fill_template(f"{name}.yaml", **shared)
@@ -265,27 +267,27 @@ def _objects(plan: ClusterPlan) -> Iterator[tuple[str, str]]:
 
 
 def _shared_values(plan: ClusterPlan) -> dict[str, Any]:
-    """Return placeholder -> value for what is the same in all templates."""
+    """Return placeholder -> value for what is the same for all pods."""
     settings = _settings_text(plan)
-    named = tuple(map(_named_egress, plan.destinations))
+    requested_egress = tuple(map(_parse_egress, plan.destinations))
     written = folders_to_write(plan.powers)
     return {
         **msgspec.structs.asdict(plan),
         "token_secret": plan.token_secret,
         "application": plan.name,
-        "labels": _labels(plan, ""),
+        "labels": _label_lines(plan, ""),
         "settings": settings,
         "checksum": sha256(settings.encode()).hexdigest(),
         "grace_s": plan.grace_s,
         "own_grace_s": f"{plan.runtime.grace_s:g}",
         "leaving_s": _LEAVING_S,
         "admitted": tuple(_namespace_selector(each) for each in plan.admitted),
-        "egress": tuple(named or _declared_egress(plan.powers)),
+        "egress": tuple(requested_egress or _egress_of_powers(plan.powers)),
         "written_mounts": tuple(
             f"- name: written-{number}\n  mountPath: {format_scalar(path)}" for number, path in enumerate(written, 1)
         ),
         "written_volumes": tuple(
-            "# The powers declare it; nothing here outlives the pod.\n"
+            "# The powers declare it; its content is deleted with the pod.\n"
             f"- name: written-{number}\n  emptyDir:\n    sizeLimit: 128Mi"
             for number, _ in enumerate(written, 1)
         ),
@@ -298,22 +300,22 @@ def _pod_values(plan: ClusterPlan, pod: Pod) -> dict[str, Any]:
     only = (f"--only={pod.agent}",) if pod.agent else ()
     return {
         "name": pod.name,
-        "labels": _labels(plan, pod.component),
+        "labels": _label_lines(plan, pod.component),
         "selector": fill_template("selector.yaml", application=plan.name, component=pod.component),
         "keeps_state": pod.keeps_state,
         "arguments": (f"--artifacts={HOME}/{plan.artifacts}", f"--health=0.0.0.0:{HEALTH_PORT}", *serve, *only),
     }
 
 
-def _labels(plan: ClusterPlan, component: str) -> str:
-    """Return the recommended labels of Kubernetes as YAML lines, without any that change with time or user."""
+def _label_lines(plan: ClusterPlan, component: str) -> str:
+    """Return the recommended labels of Kubernetes as YAML lines; `component` is empty for an object that all pods share."""
     return fill_template("labels.yaml", application=plan.name, component=component, version=plan.version_label)
 
 
 def _settings_text(plan: ClusterPlan) -> str:
     """Return the settings for `GRAPHBUS_CONFIG` as TOML; they override those of the project.
 
-    The allowed hosts of a served graph are all names of its services inside of the cluster, and those that the project allows.
+    The allowed hosts of a served graph are all names of its services in the cluster, and the hosts that the project allows.
     """
     runtime = plan.runtime
     suffixes = ("", f".{plan.namespace}", f".{plan.namespace}.svc", f".{plan.namespace}.svc.cluster.local")
@@ -328,7 +330,7 @@ def _settings_text(plan: ClusterPlan) -> str:
     )
 
 
-def _named_egress(text: str) -> str:
+def _parse_egress(text: str) -> str:
     """Parse `CIDR[:PORT]` or `NAMESPACE[:PORT]`, and return the egress rule for it as YAML lines.
 
     Raises:
@@ -336,20 +338,27 @@ def _named_egress(text: str) -> str:
     """
     kind, example = "destination", "10.0.0.0/8:5432, or database:5432"
     address, slash, rest = text.rpartition("/")
-    first, colon, digits = rest.partition(":")
+    length_or_namespace, colon, digits = rest.partition(":")
     try:
-        cidr = str(ip_network(f"{address}/{first}")) if slash else ""
+        cidr = str(ip_network(f"{address}/{length_or_namespace}")) if slash else ""
     except ValueError as error:
         raise invalid_value(text, kind, f"{error}".rstrip("."), example) from None
-    namespace = "" if slash else check_label(first, kind)
+    namespace = "" if slash else check_label(length_or_namespace, kind)
     port = int(digits) if digits.isascii() and digits.isdecimal() else 0
     if "%" in cidr or (colon and not 0 < port < 65_536):
         raise invalid_value(text, kind, "a port is a number from 1 to 65535, and an address has no zone", example)
-    return _egress(cidr, namespace=namespace, port=port)
+    return _egress_rule(cidr, namespace=namespace, port=port)
 
 
-def _egress(*cidrs: str, namespace: str = "", port: int = 0, note: str = "") -> str:
-    """Return an egress rule as YAML lines; port 0 allows all ports, and `note` is a comment."""
+def _egress_rule(*cidrs: str, namespace: str = "", port: int = 0, note: str = "") -> str:
+    """Return an egress rule as YAML lines.
+
+    Args:
+        cidrs: The address blocks to allow; empty texts are left out.
+        namespace: The namespace to allow; empty: none.
+        port: The only port to allow; 0: all ports.
+        note: A comment in front of the rule; empty: none.
+    """
     blocks = (f"- ipBlock:\n    cidr: {format_scalar(each)}" for each in cidrs if each)
     peers = (*([_namespace_selector(namespace)] if namespace else []), *blocks)
     return fill_template("egress.yaml", peers=peers, port=port, note=note)
@@ -360,8 +369,11 @@ def _namespace_selector(namespace: str) -> str:
     return f"- namespaceSelector:\n    matchLabels:\n      kubernetes.io/metadata.name: {format_scalar(namespace)}"
 
 
-def _declared_egress(powers: Powers) -> Iterator[str]:
-    """Yield the egress rules for the declared hosts. A network policy knows no names, so these allow port 443 anywhere."""
+def _egress_of_powers(powers: Powers) -> Iterator[str]:
+    """Yield egress rules for the declared hosts, without those of this machine.
+
+    A network policy cannot contain host names, so for names one rule allows port 443 of every host.
+    """
     names, addresses = [], []
     for host in powers.network or ():
         try:
@@ -369,10 +381,10 @@ def _declared_egress(powers: Powers) -> Iterator[str]:
         except ValueError:
             names.append(host)
     if "*" in names:
-        yield _egress(*_ANYWHERE, note="The powers declare any host.")
+        yield _egress_rule(*_ANYWHERE, note="The powers declare any host.")
         return
-    yield from (_egress(str(ip_network(each))) for each in addresses if not each.is_loopback)
+    yield from (_egress_rule(str(ip_network(each))) for each in addresses if not each.is_loopback)
     names = [name for name in names if name != "localhost"]
     if names:
-        note = f"For {', '.join(names)}: a policy knows no names. --allow-egress takes the place of all this."
-        yield _egress(*_ANYWHERE, port=443, note=note)
+        note = f"For {', '.join(names)}: a policy cannot contain host names. --allow-egress replaces all these rules."
+        yield _egress_rule(*_ANYWHERE, port=443, note=note)

@@ -15,7 +15,7 @@ STATE = "/var/lib/graphbus"
 CONFIG = "/etc/graphbus/graphbus.toml"
 """The settings of the container, for `GRAPHBUS_CONFIG`."""
 USER_ID = 65532
-"""The user of the container, who has no name, home or shell."""
+"""The user id in the container; it has no name, no home and no shell."""
 HEALTH_PORT = 8080
 """The port of `/livez`, `/readyz`, `/startupz` and `/metrics`, which need no token."""
 SERVE_PORT = 8765
@@ -60,9 +60,9 @@ _COMPARE = {
 
 
 def folders_to_write(powers: Powers) -> tuple[str, ...]:
-    """Return the folders of a container that agents may write to, in addition to the state folder.
+    """Return the folders of a container that agents may write to, in addition to the state folder and `/tmp`.
 
-    These are the declared paths with a `/` at their end. Other paths are left to mounts of the user.
+    These are the declared paths with a `/` at their end. For any other declared path, the user has to mount something.
     """
     declared = (path.removeprefix("./").rstrip("/") for path in powers.write if path.endswith("/"))
     places = (path if path.startswith("/") else f"{HOME}/{path}" for path in declared)
@@ -101,15 +101,15 @@ def check_image(value: str) -> str:
 
 
 def split_image(image: str) -> tuple[str, str, str]:
-    """Split an image reference into (name, tag, digest); a colon before the last slash belongs to a port."""
+    """Split an image reference into (name, tag, digest); a missing tag or digest is empty."""
     name, _, digest = image.partition("@")
     folder, slash, last = name.rpartition("/")
-    base, _, tag = last.partition(":")
+    base, _, tag = last.partition(":")  # a colon before the last slash belongs to a port
     return f"{folder}{slash}{base}", tag, digest
 
 
 def make_label(text: str) -> str:
-    """Turn any text into a DNS label: `OrderProcessor` -> `order-processor`. Empty if no character is allowed in one."""
+    """Turn any text into a DNS label: `OrderProcessor` -> `order-processor`. Empty if no character of it can be used."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", text)
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:LONGEST_LABEL].rstrip("-")
 
@@ -126,7 +126,7 @@ def choose_python(wanted: str, requires_python: str) -> str:
     """
     if wanted and wanted not in BASES:
         raise DeployError("GBE713", version=wanted, known=", ".join(BASES))
-    allowed = [version for version in BASES if _allows(requires_python, version)]
+    allowed = [version for version in BASES if _is_version_allowed(requires_python, version)]
     if wanted and wanted not in allowed:
         raise DeployError("GBE738", wanted=wanted, requires=requires_python)
     if not allowed:
@@ -134,10 +134,14 @@ def choose_python(wanted: str, requires_python: str) -> str:
     return wanted or (DEFAULT_PYTHON if DEFAULT_PYTHON in allowed else allowed[0])
 
 
-def _allows(requires_python: str, version: str) -> bool:
-    """True if a minor version satisfies all clauses of PEP 440 that name a minor version; other clauses are ignored."""
+def _is_version_allowed(requires_python: str, version: str) -> bool:
+    """True if a version such as `3.12` satisfies all clauses of `requires_python` that name a minor version.
+
+    Other clauses are ignored.
+    """
     minor = int(version.partition(".")[2])
     for sign, bound, patch in _CLAUSE.findall(requires_python.replace(" ", "")):
+        # Patch versions are not compared: `==3.11.4` and `~=3.11.4` allow 3.11, and no other minor version.
         is_same = sign == "==" or (sign == "~=" and patch)
         if not (minor == int(bound) if is_same else _COMPARE[sign](minor, int(bound))):
             return False

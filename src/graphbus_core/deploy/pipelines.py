@@ -40,9 +40,10 @@ _NAMES = {
         "production",
     ),
 }
-_PATTERN = re.compile(r"[*?\[\]{}$\\]|^[-#!~\s]|\s$")
-"""What GitHub or GitLab would interpret in a path as a pattern, a variable or a comment."""
-_PLAIN = re.compile(r"(?:(?!\$\{\{)[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff])+")
+_UNSAFE_IN_PATHS = re.compile(r"[*?\[\]{}$\\]|^[-#!~\s]|\s$")
+"""Characters and positions in a path that GitHub or GitLab would interpret, as a pattern, a variable or a comment."""
+_SAFE_LINE = re.compile(r"(?:(?!\$\{\{)[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff])+")
+"""One line of text without control characters and without an expression of GitHub, `${{`."""
 _CRON_PART = r"(?:\*|[0-9]{1,2}|[A-Za-z]{3})(?:-(?:[0-9]{1,2}|[A-Za-z]{3}))?(?:/[1-9][0-9]?)?"
 _CRON_FIELD = re.compile(rf"{_CRON_PART}(?:,{_CRON_PART})*")
 """The syntax of a field of a schedule; its values are not checked here."""
@@ -110,7 +111,7 @@ class PipelinePlan(NamedTuple):
 
     @property
     def included(self) -> str:
-        """The path of the file that a pipeline of GitLab includes."""
+        """The path of the generated file if the user's own pipeline of GitLab includes it."""
         return f".gitlab/{self.prefix}.yml"
 
     def in_repository(self, *names: str) -> tuple[str, ...]:
@@ -120,8 +121,8 @@ class PipelinePlan(NamedTuple):
 
 def generate_github(plan: PipelinePlan) -> Files:
     """Return path -> text of the workflow, and of a second one for the negotiation if the plan has it."""
-    values = _values(plan, guarded=":/.github")
-    # A release must not use files that another run has cached.
+    values = _template_values(plan, guarded=":/.github")
+    # A run that makes a release must not use files that another run has cached.
     has_cache = "release" not in plan.branch
     begin = {
         "begin": fill_template("github-begin.yml", **values, needs_base=False, has_cache=False),
@@ -136,19 +137,19 @@ def generate_github(plan: PipelinePlan) -> Files:
 
 
 def generate_gitlab(plan: PipelinePlan, *, is_included: bool = False) -> Files:
-    """Return path -> text of the pipeline, as `.gitlab-ci.yml` or as a file that the user's own pipeline includes.
+    """Return path -> text of the pipeline: `.gitlab-ci.yml` or, if `is_included`, a file that the user's own pipeline includes.
 
-    To coexist with other jobs, it uses the predefined stages, and settings that jobs share are in a hidden job. Only
-    `.gitlab-ci.yml` defines for which events pipelines run.
+    The pipeline does not disturb other jobs: it uses the predefined stages, and its jobs share settings through a hidden job.
+    Only `.gitlab-ci.yml` defines for which events pipelines run.
     """
-    values = _values(plan, guarded=f":/{GITLAB_PIPELINE} :/.gitlab")
+    values = _template_values(plan, guarded=f":/{GITLAB_PIPELINE} :/.gitlab")
     path = plan.included if is_included else GITLAB_PIPELINE
     return {path: fill_template("gitlab.yml", **values, is_included=is_included)}
 
 
-def _values(plan: PipelinePlan, *, guarded: str) -> dict[str, Any]:
-    """Return placeholder -> value for the templates; `guarded` are the files that a negotiation must not change."""
-    build = _command("graphbus", "build", *plan.paths)
+def _template_values(plan: PipelinePlan, *, guarded: str) -> dict[str, Any]:
+    """Return placeholder -> value for the templates; `guarded` are the paths that a negotiation must not change, for git."""
+    build = _quote_command("graphbus", "build", *plan.paths)
     return {
         **plan._asdict(),
         **_negotiation_values(plan.negotiation, plan),
@@ -157,30 +158,30 @@ def _values(plan: PipelinePlan, *, guarded: str) -> dict[str, Any]:
         "suffix": f" ({plan.name})" if plan.name else "",
         "below": f"/{plan.name}" if plan.name else "",
         "base": BASES[plan.python],
-        "context": _command(plan.folder or "."),
-        "enter": _command("cd", plan.folder),
+        "context": _quote_command(plan.folder or "."),
+        "enter": _quote_command("cd", plan.folder),
         "requirement_paths": plan.in_repository(*plan.requirements),
         "cache_keys": plan.in_repository(*plan.requirements[:2]),
         "prepared": plan.in_repository(".dockerignore", ".graphbus", "Dockerfile", "docker"),
         "results": plan.in_repository("negotiation.bundle", "graphbus-report.html"),
-        "install": "\n".join((_pip_install(plan), *plan.installs, "graphbus --version")),
-        "check": _command("graphbus", "check", *plan.paths),
+        "install": "\n".join((_install_commands(plan), *plan.installs, "graphbus --version")),
+        "check": _quote_command("graphbus", "check", *plan.paths),
         "build": build,
-        "contract": _command("graphbus", "contract", *plan.paths),
-        "test": _command(*plan.test),
+        "contract": _quote_command("graphbus", "contract", *plan.paths),
+        "test": _quote_command(*plan.test),
         "prove": fill_template("prove.sh", build=build),
         "pack": fill_template("pack.sh"),
         "unpack": fill_template("unpack.sh", guarded=guarded),
     }
 
 
-def _pip_install(plan: PipelinePlan) -> str:
-    """Return the commands that install the requirements, or else the dependencies in `pyproject.toml`."""
+def _install_commands(plan: PipelinePlan) -> str:
+    """Return the commands that install the requirements or, if these are `pyproject.toml`, the dependencies in it."""
     if plan.requirements == (PROJECT_FILE,):
         words = ("pytest" if "pytest" in plan.test else "", plan.wheel and relpath(plan.wheel, plan.folder or "."))
         return fill_template("pyproject.sh", words="".join(f" {shlex.quote(word)}" for word in words if word)).rstrip()
     named = [word for name in plan.requirements for word in ("--requirement", name)]
-    return _command("python", "-m", "pip", "install", "--require-hashes" if plan.has_hashes else "", *named)
+    return _quote_command("python", "-m", "pip", "install", "--require-hashes" if plan.has_hashes else "", *named)
 
 
 def _negotiation_values(negotiation: NegotiationJob | None, plan: PipelinePlan) -> dict[str, Any]:
@@ -193,25 +194,25 @@ def _negotiation_values(negotiation: NegotiationJob | None, plan: PipelinePlan) 
     return {
         "has_negotiation": True,
         "cron": negotiation.cron,
-        "negotiate": _command("graphbus", "negotiate", *words),
+        "negotiate": _quote_command("graphbus", "negotiate", *words),
         "keys": keys,
         "held": f"holds {' and '.join(keys)}, protected and masked" if keys else "no key is needed",
         "secrets": tuple(f'{name}: "${{{{ secrets.{name} }}}}"  # of the environment' for name in keys),
     }
 
 
-def _command(*words: str) -> str:
+def _quote_command(*words: str) -> str:
     """Join words into a quoted command for bash; empty words are left out."""
     return shlex.join(word for word in words if word)
 
 
 def format_usd(usd: float) -> str:
-    """Return an amount without trailing zeros, for a command-line option."""
+    """Return an amount for a command-line option, with at most six decimals and without trailing zeros."""
     return f"{usd:.6f}".rstrip("0").rstrip(".")
 
 
 def check_ref_name(value: str, kind: Literal["branch", "environment"]) -> str:
-    """Return the value if it is a valid name of a branch, and no pattern, or of an environment on both forges.
+    """Return the value if both forges accept it as the name of a branch (and no pattern) or of an environment.
 
     Raises:
         DeployError: GBE703 if it is not.
@@ -225,11 +226,18 @@ def check_ref_name(value: str, kind: Literal["branch", "environment"]) -> str:
 def check_script_text(value: str, kind: str) -> str:
     """Return the value if it can be inserted into a script: one line, without expressions that a forge would expand.
 
+    Args:
+        value: A command or a path.
+        kind: What it is, for the message; for any kind but `command`, pattern characters are refused too.
+
     Raises:
         DeployError: GBE737 if it cannot.
     """
-    if not _PLAIN.fullmatch(value) or (kind != "command" and _PATTERN.search(value)):
-        raise DeployError("GBE737", value=repr(value), kind=kind)
+    if not _SAFE_LINE.fullmatch(value) or (kind != "command" and _UNSAFE_IN_PATHS.search(value)):
+        advice = "Use one line without control characters and without `${{`."
+        if kind != "command":
+            advice += " It must not contain any of `*?[]{}$\\`, nor begin with one of `-#!~`."
+        raise DeployError("GBE737", value=repr(value), kind=kind, advice=advice)
     return value
 
 

@@ -19,8 +19,8 @@ from graphbus_core.deploy.yaml import format_scalar
 Files = Mapping[str, str | bytes]
 """Relative path with `/` -> content."""
 
-_HOLE = re.compile(r"@([a-z_]+)@")
-_VALUE = re.compile(r"( *(?:- |(?:- )?[\w./-]+: ))@([a-z_]+)@( +#.*|)")
+_PLACEHOLDER = re.compile(r"@([a-z_]+)@")
+_YAML_VALUE = re.compile(r"( *(?:- |(?:- )?[\w./-]+: ))@([a-z_]+)@( +#.*|)")
 
 
 def fill_template(template: str, **values: object) -> str:
@@ -49,15 +49,18 @@ def fill_template(template: str, **values: object) -> str:
 
 
 def _fill_line(line: str, values: Mapping[str, object]) -> list[str]:
-    """Return the lines that a line of a template becomes: several for a tuple or a text of lines, none for an empty text."""
-    for name in _HOLE.findall(line):
+    """Return the lines that replace a line of a template: one, or several if a value is a tuple or has several lines.
+
+    A line that consists of a placeholder with an empty value is left out. Raise ValueError as `fill_template` does.
+    """
+    for name in _PLACEHOLDER.findall(line):
         items = values[name]
         if isinstance(items, tuple):
             return [each for item in items for each in _fill_line(line, {**values, name: item})]
-    if whole := _VALUE.fullmatch(line):
-        return [f"{whole[1]}{format_scalar(values[whole[2]])}{_insert(whole[3], values)}"]
-    first, *rest = _insert(line, values).split("\n")
-    is_alone = _HOLE.fullmatch(line.strip())
+    if entry := _YAML_VALUE.fullmatch(line):  # the part before the value, its placeholder, and a comment
+        return [f"{entry[1]}{format_scalar(values[entry[2]])}{_insert_values(entry[3], values)}"]
+    first, *rest = _insert_values(line, values).split("\n")
+    is_alone = _PLACEHOLDER.fullmatch(line.strip())
     if rest and not is_alone:
         raise ValueError(f"several lines in the middle of {line!r}")
     if is_alone and not first.strip():
@@ -66,5 +69,6 @@ def _fill_line(line: str, values: Mapping[str, object]) -> list[str]:
     return [first, *(f"{indent}{each}" if each else "" for each in rest)]
 
 
-def _insert(text: str, values: Mapping[str, object]) -> str:
-    return _HOLE.sub(lambda hole: str(values[hole[1]]).removesuffix("\n"), text)
+def _insert_values(text: str, values: Mapping[str, object]) -> str:
+    """Return the text with each placeholder replaced by its value as it is, without a newline at the end of the value."""
+    return _PLACEHOLDER.sub(lambda match: str(values[match[1]]).removesuffix("\n"), text)

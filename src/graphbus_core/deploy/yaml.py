@@ -14,35 +14,39 @@ _PLAIN = re.compile(
     rf"(?:\.?/|--)?[A-Za-z_](?:{_SIGN}|:(?={_SIGN}))*(?: (?:{_INSIDE}|(?<=[A-Za-z0-9]):(?={_SIGN}))+)*"
     r"|[1-9][0-9]*(?:[KMGT]i|[mMGT])"
 )
-"""Texts that need no quotes: they begin like a word, a path or an option, and contain no special characters; a colon only inside
-of a word. Texts that begin with a digit may be read as numbers or times, so only quantities such as `256Mi` are included."""
+"""Texts that need no quotes: they begin like a word, a path or an option, and contain no special characters, except for colons
+inside of words. Texts that begin with a digit may be read as numbers or times; only quantities such as `256Mi` are included."""
 _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"])
 
 
 def render_yaml(document: Any) -> str:
     """Return JSON data as one YAML document with a final newline; the order of keys is kept."""
-    return "".join(f"{line}\n" for line in _lines(document))
+    return "".join(f"{line}\n" for line in _render_lines(document))
 
 
-def _lines(value: Any) -> Iterator[str]:
-    """Yield the lines of a document; nested mappings and lists are indented by two."""
+def _render_lines(value: Any) -> Iterator[str]:
+    """Yield the lines of a value as YAML; nested mappings and lists are indented by two spaces."""
     if not isinstance(value, Mapping | list | tuple) or not value:
         yield format_scalar(value)
     elif isinstance(value, Mapping):
         for key, each in value.items():
             is_nested = isinstance(each, Mapping | list | tuple) and bool(each)
-            first, *rest = _lines(each)
+            first, *rest = _render_lines(each)
             yield f"{format_scalar(key)}:" if is_nested else f"{format_scalar(key)}: {first}"
             yield from (f"  {line}" for line in ([first, *rest] if is_nested else rest))
     else:
         for each in value:
-            first, *rest = _lines(each)
+            first, *rest = _render_lines(each)
             yield f"- {first}"
             yield from (f"  {line}" for line in rest)
 
 
 def format_scalar(value: object) -> str:
-    """Return a text, number, boolean or None as YAML; a text is quoted unless every parser reads it as that text."""
+    """Return a text, number, boolean or None as YAML; a text is quoted unless every parser reads it as that text.
+
+    Raises:
+        ValueError: The number is infinite or NaN.
+    """
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
     if isinstance(value, str):

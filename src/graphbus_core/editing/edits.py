@@ -25,6 +25,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from graphbus_core.editing.text import placement
+from graphbus_core.editing.text.indentation import (
+    indent_block,
+    indent_definition,
+    leading_whitespace,
+    reindent,
+    statements_of,
+    trim_blank_lines,
+)
 from graphbus_core.editing.text.source_text import (
     Definition,
     SourceText,
@@ -40,25 +48,116 @@ from graphbus_core.errors import EditError
 from graphbus_core.model.proposals import CodeChange, diff_of_texts
 
 _Mask = Callable[[SourceText], None]
+"""Removes from the syntax tree, in place, what a change may alter."""
 
 
 class _Edit(NamedTuple):
-    """The new text, and two functions that remove the target from the trees before and after, which must then be equal."""
+    """The new text, and two masks: without what they remove, the syntax trees before and after must be equal."""
 
     text: str
     mask_before: _Mask
     mask_after: _Mask
 
 
-def symbol_text(data: bytes, target: str) -> str:
+def symbol_text(data: bytes, target: str, *, has_comment: bool = False) -> str:
     """Return the text of a definition in a file, without the indentation of its first line.
+
+    Args:
+        has_comment: Include the comment behind its last line; a change that quotes it replaces it too.
 
     Raises:
         EditError: There is none or more than one with this qualified name, or the file does not parse.
     """
     source = SourceText(data)
     start, end = _definition_span(source, target)
-    return source.text[start:end]
+    return source.text[start : _end_of_comment(source, end) if has_comment else end]
+
+
+def _end_of_comment(source: SourceText, end: int) -> int:
+    """Return where the comment behind a position ends; the position if there is none."""
+    line_end = source.line_end(source.line_at(end))
+    return line_end if source.text[end:line_end].lstrip().startswith("#") else end
+
+
+def complete_definition(data: bytes, change: CodeChange) -> CodeChange:
+    """Return a `replace_symbol` whose new code is the whole function, made from its new statements.
+
+    Decorators, signature and docstring stay. The statements may have any common indentation; a docstring at their beginning
+    replaces the old one. If they are a whole definition of the function, only its statements are used.
+
+    Raises:
+        EditError: There is no such function, or the statements do not parse.
+    """
+    source = SourceText(data, change.file_path)
+    node, expected = find_definition(source, change.target).node, "the statements of a function"
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        raise _malformed_error(source, change, expected, "meant for a class")
+    head_end, indentation = _find_body(source, node)
+    try:
+        code, has_docstring = _read_body(change.new_code, node.name)
+        body = indent_block(code, indentation)
+    except SyntaxError as reason:
+        raise _malformed_error(source, change, expected, f"{_NOT_PYTHON}, {reason.msg}") from None
+    if has_docstring or ast.get_docstring(node, clean=False) is None:
+        docstring = ""
+    else:
+        docstring = source.text[source.start_of(node.body[0]) : source.end_of(node.body[0])]
+    start, _ = _definition_span(source, change.target)
+    head = source.text[start:head_end] + (f"{source.newline}{indentation}{docstring}" if docstring else "")
+    return replace(change, new_code=f"{with_lf(head)}\n{body}\n")
+
+
+def _find_body(source: SourceText, node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[int, str]:
+    """Return the position behind the line with the colon of a function's signature, and the indentation of its body.
+
+    Comments between the signature and the first statement belong to the statements, not to the signature.
+    """
+    first = _first_position(source, node.body[0])
+    indentation = source.indentation_at(first)
+    if indentation is None:  # the body stands behind the colon
+        indentation = (source.indentation_at(source.start_of(node)) or "") + "    "
+    lines = source.text[:first].rstrip().split(source.newline)
+    while lines[-1].lstrip().startswith("#") or not lines[-1].strip():
+        del lines[-1]
+    return len(source.newline.join(lines).rstrip()), indentation
+
+
+def _first_position(source: SourceText, statement: ast.stmt) -> int:
+    """Return where a statement begins, its decorators included."""
+    decorators = getattr(statement, "decorator_list", None)
+    if not decorators:
+        return source.start_of(statement)
+    return source.text.rindex("@", 0, source.start_of(decorators[0]))
+
+
+def _read_body(code: str, name: str) -> tuple[str, bool]:
+    """Return the lines of a function's body, and whether they begin with a docstring; raise SyntaxError if they do not parse."""
+    code = trim_blank_lines(code)
+    try:
+        body = statements_of(code)
+    except SyntaxError:  # a model often leaves out the indentation of the first line only
+        following = [leading_whitespace(line) for line in code.split("\n")[1:] if line.strip()]
+        code = min(following, key=len, default="") + code
+        body = statements_of(code)
+    only = body[0] if len(body) == 1 else None
+    if isinstance(only, ast.FunctionDef | ast.AsyncFunctionDef) and only.name == name:
+        first = only.body[0]
+        line = min([first.lineno, *(each.lineno for each in getattr(first, "decorator_list", ()))])
+        lines = code.split("\n")[
+            line - (2 if leading_whitespace(code) else 1) :
+        ]  # `statements_of` adds a line to indented code
+        before = lines[0].encode()[: first.col_offset].decode() if line == first.lineno else ""
+        if before.strip():  # the body stands behind the colon
+            lines[0] = lines[0][len(before) :]
+            statements_of("\n".join(lines))
+        code, body = "\n".join(lines), only.body
+    first_statement = body[0] if body else None
+    has_docstring = (
+        isinstance(first_statement, ast.Expr)
+        and isinstance(first_statement.value, ast.Constant)
+        and isinstance(first_statement.value.value, str)
+    )
+    return code, has_docstring
 
 
 @lru_cache(maxsize=128)  # reading an answer, the gate and the commit apply the same change to the same bytes
@@ -72,7 +171,7 @@ def apply_change(data: bytes, change: CodeChange) -> bytes:
     before = SourceText(data, change.file_path)
     edit = _OPERATIONS[change.operation](before, change)
     if with_lf(edit.text) == with_lf(before.text):
-        raise EditError("GBE304", where=before.place(), target=_target_name(change))
+        raise EditError("GBE304", where=before.place(), target=_describe_target(change))
     after = before.with_text(edit.text)
     after.tree = _parse_result(after, change)
     edit.mask_before(before)
@@ -84,11 +183,12 @@ def apply_change(data: bytes, change: CodeChange) -> bytes:
 
 
 def unified_diff(path: str, before: bytes, after: bytes) -> str:
-    """Return the difference in the form that `git apply` reads; empty if there is none."""
-    return diff_of_texts(path, _text_for_people(before), _text_for_people(after))
+    """Return a unified diff for display; empty if nothing differs. `git apply` accepts it if both versions can be decoded."""
+    return diff_of_texts(path, _decode_for_display(before), _decode_for_display(after))
 
 
-def _text_for_people(data: bytes) -> str:
+def _decode_for_display(data: bytes) -> str:
+    """Decode a file; bytes that cannot be decoded become replacement characters."""
     try:
         return SourceText(data).text
     except EditError:
@@ -99,57 +199,63 @@ def _text_for_people(data: bytes) -> str:
 
 
 def _replace_symbol(source: SourceText, change: CodeChange) -> _Edit:
-    start, end = _checked_span(source, change)
-    code = _definition(source, change, source.indentation_at(start) or "")
+    """Replace the whole definition of the target; the new code gets the line ends of the old."""
+    start, end = _require_quoted_span(source, change)
+    code = _require_definition(source, change, source.indentation_at(start) or "")
     text = source.text[:start] + code.replace("\n", source.newline_after(start)) + source.text[end:]
     return _Edit(text, _mask_target(change), _mask_target(change))
 
 
 def _add_symbol(source: SourceText, change: CodeChange) -> _Edit:
+    """Add a definition at the end of its class or module; raise GBE310 if its name is already bound there."""
     place = placement.find_insertion_point(source, change.target)
     line = bound_line(place.body, change.target.rpartition(".")[2])
     if line:
-        nearest = f"That line reads {source.line(line).strip()!r}. Use replace_symbol to change it."
-        raise EditError("GBE310", where=source.place(line), target=change.target, line=line, nearest=nearest)
+        more = {"target": change.target, "line": line, "nearest": repr(source.line(line).strip())}
+        advice = "Choose another name, or change the existing code with `replace_symbol`."
+        raise EditError("GBE310", where=source.place(line), advice=advice, **more)
     container = change.target.rpartition(".")[0]
-    if container and (change.old_code or change.base_sha256):  # they quote the class that the symbol goes into
-        _checked_span(source, replace(change, target=container))
-    code = place.indentation + _definition(source, change, place.indentation)
+    if container and (change.old_code or change.base_sha256):  # here they quote the class that gets the symbol
+        _require_quoted_span(source, replace(change, target=container))
+    code = place.indentation + _require_definition(source, change, place.indentation)
     text = placement.insert_code(source, place, code.replace("\n", source.newline))
     return _Edit(text, _mask_nothing, _mask_removed(change))
 
 
 def _delete_symbol(source: SourceText, change: CodeChange) -> _Edit:
-    start, end = _checked_span(source, change)
+    """Delete a definition; raise GBE315 if it is the only statement of its block."""
+    start, end = _require_quoted_span(source, change)
     symbol = find_definition(source, change.target)
-    if len(symbol.body) == 1:  # it is the only statement of its block
+    if len(symbol.body) == 1:
         where, reason = source.place(symbol.node.lineno), "its block would be empty without it"
         raise EditError("GBE315", where=where, target=change.target, reason=reason)
     return _Edit(placement.remove_lines(source, start, end), _mask_removed(change), _mask_nothing)
 
 
 def _set_decorator_argument(source: SourceText, change: CodeChange) -> _Edit:
-    _checked_span(source, change)
+    """Set arguments of a decorator of the target; raise an EditError as `placement.set_decorator_arguments`."""
+    _require_quoted_span(source, change)
     return _Edit(placement.set_decorator_arguments(source, change), _mask_target(change), _mask_target(change))
 
 
 def _add_import(source: SourceText, change: CodeChange) -> _Edit:
+    """Add the imports that the module lacks; raise GBE309 if the new code has any other statement."""
     try:
-        body = _statements_of(_trimmed(change.new_code))
+        body = statements_of(trim_blank_lines(change.new_code))
     except SyntaxError as reason:
-        raise _malformed_error(source, change, "import statements", f"not valid Python, {reason.msg}") from None
+        raise _malformed_error(source, change, "import statements", f"{_NOT_PYTHON}, {reason.msg}") from None
     imports = [node for node in body if isinstance(node, placement.ImportStatement)]
     if not imports or len(imports) < len(body):
-        raise _malformed_error(source, change, "import statements", _described(body))
+        raise _malformed_error(source, change, "import statements", _describe_statements(body))
     fresh = placement.missing_imports(source, imports)
     return _Edit(placement.add_imports(source, fresh), _mask_nothing, _mask_imports(fresh))
 
 
 def _search_replace(source: SourceText, change: CodeChange) -> _Edit:
-    """Replace the only place of `old_code` in the target; raise GBE307 or GBE308 if there is none or more than one."""
+    """Replace the only place of `old_code` in the target; raise GBE307 if it has none, GBE308 if it has several."""
     if not change.old_code.strip():
-        raise EditError("GBE313", where=source.place(), target=_target_name(change))
-    start, end = _search_region(source, change)
+        raise EditError("GBE313", where=source.place(), target=_describe_target(change))
+    start, end = _find_search_region(source, change)
     region = with_lf(source.text[start:end])
     found = _find_replacement(region, with_lf(change.old_code), with_lf(change.new_code))
     first = source.line_at(start)
@@ -157,10 +263,10 @@ def _search_replace(source: SourceText, change: CodeChange) -> _Edit:
         mask = _mask_target(change) if change.target else _mask_all
         return _Edit(_apply_splice(source, start, end, found), mask, mask)
     if not found:
-        nearest = _nearest_lines(region, change.old_code, first)
-        raise EditError("GBE307", where=source.place(first), target=_target_name(change), nearest=nearest)
+        nearest = _describe_similar_lines(region, change.old_code, first)
+        raise EditError("GBE307", where=source.place(first), target=_describe_target(change), nearest=nearest)
     where, shown = source.place(first + found[0]), ", ".join(str(first + line) for line in found)
-    raise EditError("GBE308", where=where, target=_target_name(change), count=len(found), lines=shown)
+    raise EditError("GBE308", where=where, target=_describe_target(change), count=len(found), lines=shown)
 
 
 _OPERATIONS: dict[str, Callable[[SourceText, CodeChange], _Edit]] = {
@@ -177,98 +283,117 @@ _OPERATIONS: dict[str, Callable[[SourceText, CodeChange], _Edit]] = {
 
 
 def _definition_span(source: SourceText, target: str) -> tuple[int, int]:
+    """Return start and end of a definition in the text, decorators included; raise GBE301 or GBE302 as `find_definition`."""
     node = find_definition(source, target).node
     return start_of(source, node), source.end_of(node)
 
 
-def _checked_span(source: SourceText, change: CodeChange) -> tuple[int, int]:
-    """Return start and end of the target, or raise GBE303 if its text is not the one that the change quotes."""
+def _require_quoted_span(source: SourceText, change: CodeChange) -> tuple[int, int]:
+    """Return start and end of the target in the text.
+
+    Raises:
+        EditError: GBE301 or GBE302, the file does not define it exactly once; GBE303, its text is not the one that the change
+            quotes; GBE313, the change quotes none.
+    """
     start, end = _definition_span(source, change.target)
     if not change.old_code and not change.base_sha256:
         raise EditError("GBE313", where=source.place(source.line_at(start)), target=change.target)
     quoted, here = with_lf(change.old_code).rstrip("\n"), with_lf(source.text[start:end])
+    commented = _end_of_comment(source, end)
+    if quoted and quoted == with_lf(source.text[start:commented]):
+        here, end = quoted, commented
     if quoted and quoted not in (here, (source.indentation_at(start) or "") + here):
-        raise _stale_error(source, change, start, _first_other_line(here, quoted, source.line_at(start)))
+        raise _stale_error(source, change, start, _describe_first_difference(here, quoted, source.line_at(start)))
     _check_digest(source, change, start, end)
     return start, end
 
 
-def _search_region(source: SourceText, change: CodeChange) -> tuple[int, int]:
-    """Return start and end of the lines to search, or raise GBE303 if the change was written for other ones."""
+def _find_search_region(source: SourceText, change: CodeChange) -> tuple[int, int]:
+    """Return start and end of the lines to search: those of the target, or all. Raise GBE303 if their digest does not fit."""
     start, end = _definition_span(source, change.target) if change.target else (0, len(source.text))
     _check_digest(source, change, start, end)
     return source.line_start(source.line_at(start)), source.line_end(source.line_at(end))
 
 
 def _check_digest(source: SourceText, change: CodeChange, start: int, end: int) -> None:
-    """Raise GBE303 if the digest of the change is not that of the text, in any usual form.
+    """Raise GBE303 if the change gives a digest that does not fit the text from `start` to `end`; do nothing without a digest.
 
-    It may have been computed with or without the first indentation and the last line end, with the file's line ends or with LF.
+    A digest fits if it is that of the text in one of these forms: with or without the indentation of its first line, with or
+    without a line end after it, with LF or the file's line ends.
     """
     text, indentation = source.text[start:end], source.indentation_at(start) or ""
     texts = (text, with_lf(text))
     written = {before + each + after for before in ("", indentation) for each in texts for after in ("", "\n")}
     if change.base_sha256 and change.base_sha256 not in {hashlib.sha256(each.encode()).hexdigest() for each in written}:
-        raise _stale_error(
-            source, change, start, "Its digest differs: read the file again, and write the change for its present code."
-        )
+        raise _stale_error(source, change, start, "The digest in `base_sha256` is not that of this code.")
 
 
 def _stale_error(source: SourceText, change: CodeChange, start: int, nearest: str) -> EditError:
-    return EditError("GBE303", where=source.place(source.line_at(start)), target=_target_name(change), nearest=nearest)
+    """Return GBE303 for the target at position `start`; `nearest` is a sentence about the difference."""
+    return EditError(
+        "GBE303", where=source.place(source.line_at(start)), target=_describe_target(change), nearest=nearest
+    )
 
 
-def _first_other_line(here: str, quoted: str, first: int) -> str:
-    """Describe the first line in which the file differs from the quoted text."""
+def _describe_first_difference(here: str, quoted: str, first: int) -> str:
+    """Describe the first line, counted from `first`, in which the text of the file (`here`) differs from the quoted one."""
     lines = zip_longest(here.split("\n"), quoted.split("\n"), fillvalue="")
     number, (is_now, was) = next((number, pair) for number, pair in enumerate(lines, first) if pair[0] != pair[1])
     return f"Line {number} is now {is_now.strip()!r}; the change has {was.strip()!r}."
 
 
-def _nearest_lines(region: str, old: str, first: int) -> str:
-    """List the lines of a region that resemble the first line of a text that was not found."""
+def _describe_similar_lines(region: str, old: str, first: int) -> str:
+    """Return a sentence that lists the lines of a region, from line `first`, that resemble the first line of `old`."""
     from difflib import get_close_matches
 
     lines = [line.strip() for line in region.split("\n")]
     quoted = next(line.strip() for line in with_lf(old).split("\n") if line.strip())
-    near = get_close_matches(quoted, lines, n=3)
-    shown = ", ".join(f"line {number} {line!r}" for number, line in enumerate(lines, first) if line in near)
-    return f"The most similar lines: {shown}." if shown else "No line is similar to the first line of the text."
+    similar = get_close_matches(quoted, lines, n=3)
+    listed = ", ".join(f"line {number} {line!r}" for number, line in enumerate(lines, first) if line in similar)
+    return f"The most similar lines: {listed}." if listed else "No line is similar to the first line of the text."
 
 
 # --- does the new code fit the operation? ------------------------------------------------------
 
 
-def _definition(source: SourceText, change: CodeChange, indentation: str) -> str:
-    """Return the new code, which must be a single definition of the target, indented for its place."""
+def _require_definition(source: SourceText, change: CodeChange, indentation: str) -> str:
+    """Return the new code for a place that has the `indentation`; raise GBE309 unless it is one definition of the target."""
     name = change.target.rpartition(".")[2]
     expected = f"one definition of {name}"
     try:
-        code = _indent_definition(change.new_code, indentation)
-        body = _statements_of(indentation + code)
+        code = indent_definition(change.new_code, indentation)
+        body = statements_of(indentation + code)
     except SyntaxError as reason:
-        raise _malformed_error(source, change, expected, f"not valid Python, {reason.msg}") from None
+        raise _malformed_error(source, change, expected, f"{_NOT_PYTHON}, {reason.msg}") from None
     if len(body) != 1 or not isinstance(body[0], Definition) or body[0].name != name:
-        raise _malformed_error(source, change, expected, _described(body))
+        raise _malformed_error(source, change, expected, _describe_statements(body))
     return code
 
 
 def _malformed_error(source: SourceText, change: CodeChange, expected: str, found: str) -> EditError:
-    first = repr(_trimmed(change.new_code).partition("\n")[0])
-    more = {"target": _target_name(change), "expected": expected, "found": found, "nearest": first}
+    """Return GBE309: the new code is `found` instead of `expected`."""
+    first = repr(trim_blank_lines(change.new_code).partition("\n")[0])
+    advice = f"Write only {expected} in `new_code`."
+    if found.startswith(_NOT_PYTHON):
+        advice = "Correct the syntax of `new_code`."
+    elif change.operation == "add_import":
+        advice = "Use `add_symbol` to add a class or function, or `search_replace` for other code."
+    more = {"operation": change.operation, "expected": expected, "found": found, "advice": advice, "nearest": first}
     return EditError("GBE309", where=source.place(), **more)
 
 
-def _target_name(change: CodeChange) -> str:
+def _describe_target(change: CodeChange) -> str:
+    """Return the target of a change for a message."""
     return change.target or "the module"
 
 
 def _parse_result(after: SourceText, change: CodeChange) -> ast.Module:
+    """Return the syntax tree of the changed file, or raise GBE306 with the line that does not parse."""
     try:
         return parse(after.text)
     except SyntaxError as reason:
         line = min(reason.lineno or 1, len(after.line_starts))
-        more = {"target": _target_name(change), "reason": reason.msg, "nearest": repr(after.line(line).strip())}
+        more = {"target": _describe_target(change), "reason": reason.msg, "nearest": repr(after.line(line).strip())}
         raise EditError("GBE306", where=after.place(line), **more) from None
 
 
@@ -276,8 +401,9 @@ def _parse_result(after: SourceText, change: CodeChange) -> ast.Module:
 
 
 def _touches_more_error(after: SourceText, change: CodeChange, line: int) -> EditError:
+    """Return GBE305 for a line outside of the target that the change altered."""
     near = repr(after.line(line).strip())
-    return EditError("GBE305", where=after.place(line), target=_target_name(change), line=line, nearest=near)
+    return EditError("GBE305", where=after.place(line), target=_describe_target(change), line=line, nearest=near)
 
 
 def _mask_nothing(_source: SourceText) -> None:
@@ -300,6 +426,7 @@ def _mask_removed(change: CodeChange) -> _Mask:
 
 
 def _replace_target(change: CodeChange, statements: list[ast.stmt], source: SourceText) -> None:
+    """Replace the target in the syntax tree by statements; raise GBE305 if the file does not define it exactly once."""
     try:
         symbol = find_definition(source, change.target)
     except EditError as error:
@@ -308,93 +435,42 @@ def _replace_target(change: CodeChange, statements: list[ast.stmt], source: Sour
 
 
 def _mask_imports(imports: list[placement.ImportStatement]) -> _Mask:
-    """Return a mask that removes imports, which only one side has."""
+    """Return a mask that removes these imports from the top level of a module; only one side has them."""
 
-    def mask(source: SourceText) -> None:
+    def remove_imports(source: SourceText) -> None:
         wanted = {ast.dump(node) for node in imports}
         source.tree.body[:] = [node for node in source.tree.body if ast.dump(node) not in wanted]
 
-    return mask
+    return remove_imports
 
 
-# --- indentation of new code -------------------------------------------------------------------
+_NOT_PYTHON = "not valid Python"
+
+_STATEMENT_NAMES = {
+    "ClassDef": "the class",
+    "FunctionDef": "the function",
+    "AsyncFunctionDef": "the function",
+    "Expr": "an expression",
+    "Assign": "an assignment",
+    "AnnAssign": "an assignment",
+    "ImportFrom": "an import",
+}
+"""Kind of statement -> its name in messages; the others are named by their keyword."""
 
 
-def _trimmed(code: str) -> str:
-    """Return the code with LF line ends, without blank lines before and after it."""
-    lines = with_lf(code).rstrip(" \t\f\n").split("\n")
-    while len(lines) > 1 and not lines[0].strip():
-        del lines[0]
-    return "\n".join(lines)
-
-
-def reindent(code: str, old: str, new: str, fixed: Collection[int]) -> str:
-    """Replace the indentation `old` by `new` on each line that has it, except blank lines and the line numbers in `fixed`."""
-    lines = code.split("\n")
-    for number, line in enumerate(lines, 1):
-        if number not in fixed and line.strip() and line.startswith(old):
-            lines[number - 1] = new + line[len(old) :]
-    return "\n".join(lines)
-
-
-def _statements_of(code: str) -> list[ast.stmt]:
-    """Parse code that may be indented as a whole.
-
-    Raises:
-        SyntaxError: It does not parse, or a line is indented less than the first one.
-    """
-    if not _leading_blanks(code):
-        return parse(code).body
-    tree = parse(f"if 1:\n{code}")
-    block = tree.body[0]
-    if len(tree.body) > 1 or not isinstance(block, ast.If) or block.orelse:
-        raise SyntaxError("its lines are indented less than its first line")
-    return block.body
-
-
-def _indent_definition(code: str, indentation: str) -> str:
-    """Indent a definition for a place at which the indentation of its first line is already there.
-
-    Accepted are code that is indented as in the file, with or without the indentation of its first line, and code with any
-    other common indentation, usually none.
-
-    Raises:
-        SyntaxError: The code does not parse in any of these forms.
-    """
-    code = _trimmed(code)
-    base = _leading_blanks(code)
-    if not base and _stands_in_file(code, indentation):
-        return code
-    _statements_of(code)
-    if base == indentation:
-        return code[len(base) :]
-    inside = lines_inside_strings(f"if 1:\n{code}" if base else code)
-    fixed = {number - 1 for number in inside} if base else inside
-    return reindent(code, base, indentation, fixed)[len(indentation) :]
-
-
-def _stands_in_file(code: str, indentation: str) -> bool:
-    """True if all lines except the first already have the indentation of their place."""
-    try:
-        return len(_statements_of(indentation + code)) == 1
-    except SyntaxError:
-        return False
-
-
-def _described(body: list[ast.stmt]) -> str:
-    """List the kinds of the statements, for an error message."""
-    names = (f"{type(node).__name__} {node.name if isinstance(node, Definition) else ''}".rstrip() for node in body)
-    return ", ".join(names) or "nothing"
-
-
-def _leading_blanks(line: str) -> str:
-    return line[: len(line) - len(line.lstrip(" \t"))]
+def _describe_statements(body: list[ast.stmt]) -> str:
+    """Return a list of the statements for an error message, e.g. `the class Order, an expression`; `empty` if there are none."""
+    kinds = (
+        _STATEMENT_NAMES.get(type(node).__name__, f"the statement `{type(node).__name__.lower()}`") for node in body
+    )
+    shown = (f"{kind} {getattr(node, 'name', '')}".rstrip() for kind, node in zip(kinds, body, strict=True))
+    return ", ".join(shown) or "empty"
 
 
 # --- search_replace ----------------------------------------------------------------------------
 #
-# The quoted text is searched exactly, then ignoring trailing blanks, then with another common indentation. A match counts only if
-# it is the only one at its stage. Text that is merely similar never matches. Line ends are LF here.
+# The quoted text is searched exactly, then ignoring trailing whitespace, then with another common indentation. A match counts
+# only if no other place matches in the same way. Text that is merely similar never matches. Line ends are LF here.
 
 
 class _Splice(NamedTuple):
@@ -406,7 +482,10 @@ class _Splice(NamedTuple):
 
 
 class _Match(NamedTuple):
-    """A place of the quoted lines: it begins at line `first` (from 0), and each line begins with `added` instead of `removed`."""
+    """A place where quoted lines match, from line `first` of the region (0 is its first line).
+
+    Each line of the file begins with `added` where the quoted line begins with `removed`.
+    """
 
     first: int
     added: str = ""
@@ -414,28 +493,32 @@ class _Match(NamedTuple):
 
 
 def _find_replacement(region: str, old: str, new: str) -> _Splice | tuple[int, ...]:
-    """Return the replacement of the only place of `old` by `new`; with none or several places, their lines (from 0)."""
-    starts = _occurrences(region, old)
+    """Return the replacement of `old` by `new` if a region has exactly one place for it.
+
+    Otherwise return the lines (from 0) at which its places begin: empty if there is none.
+    """
+    starts = _find_occurrences(region, old)
     if len(starts) > 1:
         return tuple(region.count("\n", 0, start) for start in starts)
-    if starts and not _is_flat_line(region, starts[0], old, new):
+    if starts and not _is_unindented_line(region, starts[0], old, new):
         return _Splice(starts[0], starts[0] + len(old), new)
-    lines, wanted = region.split("\n"), _lines(old)
+    # Compare by lines, so that the new lines get the indentation of the file.
+    lines, wanted = region.split("\n"), _split_lines(old)
     found = _find_matches([line.rstrip() for line in lines], [line.rstrip() for line in wanted])
     if len(found) != 1:
         return tuple(match.first for match in found)
-    return _replace_lines(lines, found[0], wanted, _lines(new))
+    return _replace_lines(lines, found[0], wanted, _split_lines(new))
 
 
-def _is_flat_line(region: str, start: int, old: str, new: str) -> bool:
-    """True if `old` is a whole line without its indentation, and further lines of `new` lack that indentation as well."""
+def _is_unindented_line(region: str, start: int, old: str, new: str) -> bool:
+    """True if `old` is a whole line of the file quoted without its indentation, and `new` has a further line without it."""
     lead = region[region.rfind("\n", 0, start) + 1 : start]
-    ends = region[start + len(old.rstrip("\n")) :].partition("\n")[0]
-    is_whole = bool(lead) and not lead.strip() and not ends.strip() and "\n" not in old.rstrip("\n")
-    return is_whole and any(line.strip() and not _leading_blanks(line) for line in new.split("\n")[1:])
+    rest = region[start + len(old.rstrip("\n")) :].partition("\n")[0]
+    is_whole = bool(lead) and not lead.strip() and not rest.strip() and "\n" not in old.rstrip("\n")
+    return is_whole and any(line.strip() and not leading_whitespace(line) for line in new.split("\n")[1:])
 
 
-def _occurrences(text: str, part: str) -> list[int]:
+def _find_occurrences(text: str, part: str) -> list[int]:
     """Return the positions of a non-empty part in a text, overlapping ones included."""
     found = []
     start = text.find(part)
@@ -445,26 +528,27 @@ def _occurrences(text: str, part: str) -> list[int]:
     return found
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
+    """Split a text with LF line ends; a last line end adds no empty line."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def _find_matches(have: list[str], wanted: list[str]) -> list[_Match]:
-    """Return the exact matches of lines, or if there are none, those with another indentation.
+    """Return the places where lines match exactly, or if there are none, those where they match with another indentation.
 
-    No line may have trailing blanks, and one of the wanted lines must not be empty.
+    The caller has removed trailing whitespace from all lines, and one of the wanted lines is not empty.
     """
     places = range(len(have) - len(wanted) + 1)
     exact = [_Match(at) for at in places if have[at : at + len(wanted)] == wanted]
-    return exact or [match for at in places if (match := _shifted_match(have, wanted, at))]
+    return exact or [match for at in places if (match := _find_shifted_match(have, wanted, at))]
 
 
-def _shifted_match(have: list[str], wanted: list[str], at: int) -> _Match | None:
-    """Return the match at a line if the lines there differ from the wanted ones only by one common indentation."""
+def _find_shifted_match(have: list[str], wanted: list[str], at: int) -> _Match | None:
+    """Return the match at line `at` if the lines differ from the wanted ones by one common indentation; else None."""
     lead = next(index for index, line in enumerate(wanted) if line)
-    here, there = _leading_blanks(have[at + lead]), _leading_blanks(wanted[lead])
-    added = here.removesuffix(there) if here.endswith(there) else ""
-    removed = there.removesuffix(here) if there.endswith(here) else ""
+    here, quoted = leading_whitespace(have[at + lead]), leading_whitespace(wanted[lead])
+    added = here.removesuffix(quoted) if here.endswith(quoted) else ""
+    removed = quoted.removesuffix(here) if quoted.endswith(here) else ""
     if not added + removed or any(line and not line.startswith(removed) for line in wanted):
         return None
     moved = [added + line[len(removed) :] if line else "" for line in wanted]
@@ -472,7 +556,10 @@ def _shifted_match(have: list[str], wanted: list[str], at: int) -> _Match | None
 
 
 def _replace_lines(region: list[str], match: _Match, old: list[str], new: list[str]) -> _Splice:
-    """Return the replacement of whole lines; if there are no new ones, the line end is removed as well."""
+    """Return the replacement of the matching lines of a region by new ones, which get the indentation of the file.
+
+    If there are no new lines, the line end of the old ones is removed as well.
+    """
     last = match.first + len(old)
     start = sum(len(line) + 1 for line in region[: match.first])
     end = start + sum(len(line) + 1 for line in region[match.first : last]) - 1
@@ -480,19 +567,20 @@ def _replace_lines(region: list[str], match: _Match, old: list[str], new: list[s
         has_next = last < len(region)
         return _Splice(start if has_next else max(start - 1, 0), end + has_next, "")
     # If the quoted text has multi-line strings, it matched with them shifted, so those of the new text are shifted too.
-    fixed = () if _inside_strings("\n".join(old)) else _inside_strings("\n".join(new))
+    fixed = () if _find_lines_inside_strings("\n".join(old)) else _find_lines_inside_strings("\n".join(new))
     return _Splice(start, end, reindent("\n".join(new), match.removed, match.added, fixed))
 
 
-def _inside_strings(fragment: str) -> Collection[int]:
+def _find_lines_inside_strings(fragment: str) -> Collection[int]:
+    """Return the numbers (from 1) of lines that begin inside a string; empty if the fragment is not complete Python."""
     try:
         return lines_inside_strings(fragment)
     except SyntaxError:
-        return ()  # a fragment of a string or statement, which is shifted as a whole
+        return ()  # then all its lines are shifted
 
 
 def _apply_splice(source: SourceText, start: int, end: int, splice: _Splice) -> str:
-    """Apply a splice to the text of the file; its positions count in the LF form of `text[start:end]`."""
+    """Return the text of the file after a splice, whose positions count in the LF form of `source.text[start:end]`."""
     region = source.text[start:end]
     crlf = _crlf_positions(region)
     first, last = (start + position + bisect_left(crlf, position) for position in (splice.start, splice.end))

@@ -30,6 +30,7 @@ from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import ResolvedBuild, Settings
 
 _ALWAYS_REFUSED = frozenset({"G3.unicode", "G3.secret"})
+"""The codes of G3 that count in tests, too."""
 _DOCUMENT_FOLDERS = ("doc", "docs")
 _DOCUMENTS = frozenset({".md", ".rst", ".adoc"})
 _IN_DOCUMENT_FOLDERS = _DOCUMENTS | {".txt", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp"}
@@ -40,12 +41,13 @@ _DOCUMENT_NAMES = frozenset(
     }
 )
 _TEST_SETTINGS = ("pyproject.toml", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg")
-_OF_A_NEW_AGENT = (
+_NEW_AGENT_SIGNS = (
     "graphbus_core.GraphBusNode as a base",
     "@graphbus_core.depends_on",
     "SYSTEM_PROMPT =",
     "binding SYSTEM_PROMPT",
 )
+"""How the signs of G3 begin that the definition of a new agent always has."""
 
 
 class ForeignChange(NamedTuple):
@@ -69,7 +71,7 @@ class ForeignChange(NamedTuple):
 
 
 class ForeignScope:
-    """Rung G0 for a foreign change; it also tells the other rungs what its kinds of files may do."""
+    """Rung G0 for a foreign change, and the exemptions that G3 and G4 make for its tests and allowed files."""
 
     def __init__(self, change: ForeignChange) -> None:
         self._change = change
@@ -82,17 +84,19 @@ class ForeignScope:
         return {path: pair for path, pair in self._change.files.items() if not (left_out and is_test_side(path))}
 
     def check(self) -> Refusal | None:
-        """Return the first reason why a file may not be changed."""
+        """Return the first reason why a file may not be changed, or why the change is too large; None if there is none."""
         for path in (*self.files, *self._change.unjudged):
             if path in self._change.links:
                 return Refusal("G0.link", f"{path} is a symbolic link or lies in a folder that is one.", path)
             problem = scope.check_path(path, self._project) if path in self.files else None
             if problem and not self.is_allowed(path):
                 return problem
-            if path not in self.files and not self.is_document(path):
+            if path not in self.files and not self.is_document(path):  # `unjudged` files must be documents
                 others = [one for one in self._change.unjudged if one != path and not self.is_document(one)]
-                more = f" The same is true of {', '.join(others)}." if others else ""
-                return Refusal("G0.unjudged", f"{path} changes, and the gate cannot check what that does.{more}", path)
+                more = f" Nor can it check {', '.join(others)}." if others else ""
+                return Refusal(
+                    "G0.unjudged", f"The gate cannot check a change of {path}. Allow it or leave it out.{more}", path
+                )
         judged = {
             path: (before or b"", after or b"")
             for path, (before, after) in self.files.items()
@@ -101,7 +105,7 @@ class ForeignScope:
         return scope.check_sizes(judged, self._project)
 
     def is_allowed(self, path: str) -> bool:
-        """True for a file that `allow` names, unless its path is malformed, a link, or protected by the settings."""
+        """True for a file that `allow` names, unless it is a link, or its path is malformed or protected by the settings."""
         parts = PurePosixPath(path).parts
         is_clean = path.isprintable() and "\\" not in path and path[:1] not in "/~" and str(PurePosixPath(path)) == path
         if not is_clean or {"..", ".git"} & set(parts) or scope.is_behind_link(self._project.config.root, path):
@@ -111,29 +115,33 @@ class ForeignScope:
         return any(map(fits, self._change.allow)) and not any(map(fits, protected))
 
     def is_document(self, path: str) -> bool:
-        """True for a file that only people read; a project whose tests include doctests in documents has none."""
+        """True for a file that only people read; never if the settings of pytest say that documents have doctests."""
         return is_document(path) and not self._has_tests_in_documents
 
     @cached_property
     def _has_tests_in_documents(self) -> bool:
+        """True if a settings file of pytest mentions doctests."""
         files = (bytes_on_disk(Path(self._project.config.root), path) for path in _TEST_SETTINGS)
         return any(b"doctest" in data for data in files if data)
 
     def is_exempt(self, path: str, sign: Sign) -> bool:
-        """True for a sign of G3 that does not count: tests may do more, and a new file that is allowed may define an agent."""
+        """True for a sign of G3 that does not count in this file.
+
+        In tests only the codes in `_ALWAYS_REFUSED` count. In a new file that `allow` names, the signs of any new agent do not.
+        """
         if is_test_side(path):
             return sign.code not in _ALWAYS_REFUSED
         is_new = self.files[path][0] is None and self.is_allowed(path)
-        return is_new and sign.what.startswith(_OF_A_NEW_AGENT)
+        return is_new and sign.what.startswith(_NEW_AGENT_SIGNS)
 
     def agents_of(self, *projects: Project) -> frozenset[str]:
-        """Return the agents that may appear or disappear: those in changed files that `allow` names."""
+        """Return the names of the agents that may appear or disappear: those in changed files that `allow` names."""
         free = [path for path in self.files if self.is_allowed(path)]
         return frozenset(name for project in projects for path in free for name in project.owners(path))
 
 
 def is_document(path: str) -> bool:
-    """True for texts and pictures in `docs`, at the top of the project or with a name like README, outside of tests."""
+    """True for a text or picture in `docs`, at the top or with a name like README, unless it is hidden or among tests."""
     place = PurePosixPath(path)
     *folders, name = (part.casefold() for part in place.parts)
     if any(part.startswith(".") or part in ("test", "tests") for part in (*folders, name)) or not path.isprintable():
@@ -155,7 +163,7 @@ def is_test_side(path: str) -> bool:
 
 
 def parseable_or_empty(data: bytes) -> bytes:
-    """Return the bytes of a file, or `b""` if it does not parse: then everything in it after the change counts as new."""
+    """Return the bytes of a file before a change, or `b""` if they do not parse: then everything after the change is new."""
     try:
         SourceText(data).tree  # noqa: B018
     except EditError:
@@ -164,11 +172,11 @@ def parseable_or_empty(data: bytes) -> bytes:
 
 
 def read_project(root: Path, settings: Settings, called: str = "") -> Project:
-    """Read a whole project as it is before the change; nothing is written.
+    """Read the project in a folder as it is before the change; nothing is written.
 
     Args:
         settings: The settings to check it under.
-        called: The name of the project in the error.
+        called: The name of the project in the error; empty for its folder.
 
     Raises:
         EditError: GBE340, there is no agent in it.
@@ -190,7 +198,7 @@ def bytes_on_disk(root: Path, path: str) -> bytes | None:
 
 
 def encode_like(text: str, before: bytes | None) -> bytes:
-    """Encode new text like the file that it replaces, with the same encoding and line ends."""
+    """Encode new text with the encoding and line ends of the file that it replaces; as UTF-8 if that is not possible."""
     if before and b"\r\n" in before and "\r" not in text:
         text = text.replace("\n", "\r\n")
     with suppress(EditError):
@@ -199,7 +207,7 @@ def encode_like(text: str, before: bytes | None) -> bytes:
 
 
 def change_of_files(root: Path, settings: Settings, files: Mapping[str, bytes | None]) -> ForeignChange:
-    """Return the change that gives some files of the project on disk other bytes.
+    """Return the change that gives files of the project on disk these bytes (None: removes them). Equal files are left out.
 
     Raises:
         EditError: GBE340, there is no agent in the project.

@@ -1,4 +1,5 @@
-"""The gate: the checks that a change must pass before agents vote on it. The checks are called rungs; the first refusal ends.
+"""The gate: the checks that a change must pass before agents vote on it. The checks are called rungs; the first
+refusal ends the sequence.
 
     G0 scope -> G1 apply -> G2 parse -> G3 capability -> G4 contract -> G5 import -> G6 tests -> G7 checks -> G8 smoke
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from functools import cached_property, partial
 from os import PathLike
@@ -21,7 +22,7 @@ from pathlib import Path
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import syntax
 from graphbus_core.editing.foreign import ForeignChange, ForeignScope, is_test_side, parseable_or_empty
-from graphbus_core.editing.rungs import contract, scope
+from graphbus_core.editing.rungs import contract, nonsense, scope
 from graphbus_core.editing.rungs.capability import (
     AnalyzedFiles,
     CodeVersion,
@@ -32,21 +33,23 @@ from graphbus_core.editing.rungs.capability import (
 )
 from graphbus_core.editing.rungs.capability.sources import AllowedPackages
 from graphbus_core.editing.rungs.codes import Refusal, refusal_of_edit
+from graphbus_core.editing.rungs.removals import check_dropped, find_removals, is_declared
 from graphbus_core.editing.rungs.trial_environment import NotRun, RungVerdict, TreeState, shorten_output
 from graphbus_core.editing.rungs.trials import Trials
 from graphbus_core.editing.sandboxes.process import Sandbox
+from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.findings import Finding
-from graphbus_core.model.proposals import GateReport, Proposal, RungResult, SchemaChange
+from graphbus_core.model.proposals import GateReport, Proposal, Removal, RungResult, SchemaChange
 
 _Contents = dict[str, tuple[bytes, bytes]]
 _OnOutput = Callable[[str, str], object]
 
 _IMPORT_LINE = re.compile(rb"^[ \t]*(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([^#\r\n]+))", re.MULTILINE)
-_LONE_RETURN = re.compile(r"\r(?!\n)")
-_REQUIRED = re.compile(r"(?:>=|~=|==)\s*3\.(\d+)")
+_LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
+_REQUIRED_PYTHON = re.compile(r"(?:>=|~=|==)\s*3\.(\d+)")
 
 
 class Gate:
@@ -67,73 +70,87 @@ class Gate:
         self.config = config
         self.on_output = on_output
         self.trials = Trials(config, sandbox)
-        self._read: tuple[Project, ProjectPowers] | None = None
+        self._powers_cache: tuple[Project, ProjectPowers] | None = None
         self.findings: dict[str, tuple[Finding, ...]] = {}  # by the digest of the state; each is computed once
 
     def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
-        """Check a proposal against the present state of the workspace, which does not change."""
+        """Run the rungs for a proposal on the present workspace, up to the first refusal; return the report.
+
+        Raises:
+            NotJudgedError: This machine is too busy to judge the change.
+        """
         problem = scope.check_scope(proposal, workspace.project)
         if problem:
-            return _report(proposal.proposal_id, [_rung_result("G0", problem)])
-        problem = _first_refusal(_check_returns(change.file_path, change.new_code) for change in proposal.code_changes)
+            return _make_report(proposal.proposal_id, [_make_rung_result("G0", problem)])
+        problem = _first_refusal(
+            _refuse_carriage_returns(change.file_path, change.new_code) for change in proposal.code_changes
+        )
         if problem:
-            return _report(proposal.proposal_id, [_rung_result("G0", None), _rung_result("G1", problem)])
+            return _make_report(proposal.proposal_id, [_make_rung_result("G0", None), _make_rung_result("G1", problem)])
         try:
             fresh = workspace.preview_files(proposal.code_changes)
         except EditError as error:
-            return _report(proposal.proposal_id, [_rung_result("G0", None), _rung_result("G1", refusal_of_edit(error))])
+            return _make_report(
+                proposal.proposal_id, [_make_rung_result("G0", None), _make_rung_result("G1", refusal_of_edit(error))]
+            )
         contents = {path: (workspace.file_data(path), data) for path, data in fresh.items()}
         trial = GateRun(self, workspace.project, contents, workspace.changed_files(), workspace.changed_files(fresh))
         problem = scope.check_sizes(contents, workspace.project) or scope.check_touched(
             proposal, workspace.project, trial.after
         )
         if problem:
-            return _report(proposal.proposal_id, [_rung_result("G0", problem)])
+            return _make_report(proposal.proposal_id, [_make_rung_result("G0", problem)])
         return trial.report(proposal.proposal_id, proposal.schema_changes)
 
     def check_tree(self, workspace: Workspace) -> GateReport:
-        """Check all accepted proposals together against the base, so that exactly what will be written has been tested."""
+        """Run the gate for all accepted proposals together: exactly what will be written is tested. Raises as `check`."""
         changed = workspace.changed_files()
         problem = _first_refusal(scope.check_path(path, self._base, self._base.editable) for path in changed)
         if problem:
-            return _report("", [_rung_result("G0", problem)])
+            return _make_report("", [_make_rung_result("G0", problem)])
         return GateRun(self, self._base, changed, {}, changed, is_last=True).report("", ())
 
     @cached_property
     def allowed(self) -> AllowedPackages:
-        """The packages that the project imports or consists of; a change may import these."""
+        """The top-level packages that the project imports or consists of; a change may import them."""
         used = {"graphbus_core"}
         for file in self._base.index.files:
-            used.update(_imported_packages(Path(self.config.root, file.path)))
+            used.update(_find_imported_packages(Path(self.config.root, file.path)))
         for root in self._base.index.import_roots:
-            used.update(_own_packages(Path(self.config.root, root)))
+            used.update(_list_own_packages(Path(self.config.root, root)))
         return AllowedPackages(frozenset(used), self.config.safety_config.allow_external_dependencies)
 
     def powers_before(self, project: Project) -> ProjectPowers:
-        """Return the powers of a project before a change; cached for the next change of the same project."""
-        if self._read is None or self._read[0] is not project:
-            self._read = project, self.powers_in(project, project)
-        return self._read[1]
+        """Return the powers of a project before a change; those of the last project are cached."""
+        if self._powers_cache is None or self._powers_cache[0] is not project:
+            self._powers_cache = project, self.powers_in(project, project)
+        return self._powers_cache[1]
 
     def powers_in(self, project: Project, before: Project) -> ProjectPowers:
-        """Return the powers of a project. Modules that its agents import in `before` count as imported anyway."""
+        """Return the powers of a project.
+
+        Args:
+            project: The project.
+            before: The project without the change; a change may import the modules that its agents load, as they run anyway.
+        """
         loaded = frozenset({*before.agent_files, *before.imports.files})
         return ProjectPowers(AnalyzedFiles(project.index, project.reader, self.allowed), loaded)
 
     @cached_property
     def minimum_python(self) -> int:
         """The minor version of the oldest Python 3 that the project supports, not newer than this one."""
-        return min(_minor_version(self.config), sys.version_info.minor)
+        return min(_find_minimum_version(self.config), sys.version_info.minor)
 
 
 class GateRun:
     """One run of the rungs G2 to G8 for a change.
 
     Args:
+        gate: The gate of the session, with its settings and caches.
         before: The project without the change.
-        contents: The changed files: path -> bytes before and after.
-        changed_before: What differs from the start of the session without the change, in the same form.
-        changed_after: The same with the change.
+        contents: The files that the change alters: path -> bytes without it and with it.
+        changed_before: The files that the session had changed before this change: path -> bytes at its start and then.
+        changed_after: The same with this change included.
         is_last: The changes are written next, so that G6 also proves that the test results can be believed.
     """
 
@@ -160,23 +177,33 @@ class GateRun:
         return self.before.with_files(_new_bytes(self.contents))
 
     def report(self, proposal_id: str, declared: tuple[SchemaChange, ...]) -> GateReport:
-        """Run the rungs above G1 up to the first refusal."""
-        results = [_rung_result("G0", None), _rung_result("G1", None)]
+        """Run the rungs above G1 up to the first refusal, pass output of project code to `on_output`, and return the report.
+
+        Args:
+            declared: The contract changes that the proposal declares.
+        """
+        results = [_make_rung_result("G0", None), _make_rung_result("G1", None)]
         actual: tuple[SchemaChange, ...] = ()
+        removals: tuple[Removal, ...] = ()
         for rung, check in self.rungs(declared):
             verdict = check()
-            results.append(_rung_result(rung, verdict))
+            results.append(_make_rung_result(rung, verdict))
             if verdict and verdict.output and self.gate.on_output:
                 self.gate.on_output(rung, shorten_output(verdict.output))
             if isinstance(verdict, Refusal):
                 break
             if rung == "G4":
-                actual = contract.schema_changes(self.before, self.after)
-        return _report(proposal_id, results, actual)
+                actual, removals = contract.schema_changes(self.before, self.after), self.removals
+        return _make_report(proposal_id, results, actual, removals)
+
+    @cached_property
+    def removals(self) -> tuple[Removal, ...]:
+        """What handlers and methods no longer do after the change."""
+        return find_removals(self.before, self.after)
 
     def rungs(self, declared: tuple[SchemaChange, ...]) -> Iterator[tuple[str, Callable[[], RungVerdict]]]:
         """Yield the rungs above G1 in order, each with its check."""
-        yield "G2", self.check_syntax
+        yield "G2", lambda: self.check_syntax(declared)
         yield "G3", self.check_capability
         yield "G4", lambda: self.check_contract(declared)
         yield "G5", self.check_imports
@@ -184,13 +211,53 @@ class GateRun:
         yield "G7", lambda: self.gate.trials.check_commands(self.base, self.head)
         yield "G8", lambda: self.gate.trials.check_calls(self.base, self.head, self.before, self.after)
 
-    def check_syntax(self) -> RungVerdict:
-        """G2: the files compile here and parse for the oldest Python of the project."""
+    def check_syntax(self, declared: tuple[SchemaChange, ...]) -> RungVerdict:
+        """G2: the files compile for this Python and parse for the oldest Python that the project supports."""
         minimum = self.gate.minimum_python
-        return _first_refusal(check_source(path, data, minimum) for path, (_, data) in self.contents.items())
+        problem = _first_refusal(check_source(path, data, minimum) for path, (_, data) in self.contents.items())
+        if problem:
+            return problem
+        path = next(iter(self.contents), "")
+        try:
+            problem = self.check_sense(declared)
+        except RecursionError:
+            return Refusal("G2.size", "The code is nested too deeply to be checked. Split it up.", path)
+        # one that also takes a power is refused by G3, as that matters more
+        return None if problem and self.check_capability() else problem
+
+    def check_sense(self, declared: tuple[SchemaChange, ...]) -> Refusal | None:
+        """Refuse code that compiles and cannot be meant; of what was accepted already, only the names are checked again."""
+        if not self.is_last:
+            return nonsense.check_effect(self.contents) or self.check_meaning(declared)
+        return _first_refusal(self.check_names(path, *pair) for path, pair in self.contents.items())
+
+    def check_meaning(self, declared: tuple[SchemaChange, ...]) -> Refusal | None:
+        """Refuse lines of an answer in the code, names that nothing defines, and bodies that are emptied undeclared."""
+        for path, (before, after) in self.contents.items():
+            others = (new for other, (_, new) in self.contents.items() if other != path)
+            problem = (
+                nonsense.check_marks(path, before, after)
+                or self.check_names(path, before, after)
+                or nonsense.check_bodies(path, before, after, others, self.emptied_as_declared(declared))
+            )
+            if problem:
+                return problem
+        return None
+
+    def emptied_as_declared(self, declared: tuple[SchemaChange, ...]) -> Set[str]:
+        """Return the handlers that lose something and that are declared, themselves or their topic; G4 tells voters what."""
+        lost = (each for each in (self.removals if declared else ()) if each.topic)
+        return {removal.method for removal in lost if is_declared(removal, declared)}
+
+    def check_names(self, path: str, before: bytes, after: bytes) -> Refusal | None:
+        """Refuse names that nothing defines, in one file."""
+        old, new = self.surroundings
+        known = old.files.file(path, tree=SourceText(before, path).tree)
+        file = new.files.file(path, tree=SourceText(after, path).tree)
+        return nonsense.check_names(known, file) if file else None
 
     def check_capability(self) -> RungVerdict:
-        """G3: the code has no power that it did not have before."""
+        """G3: the code uses no power (network, files, processes ...) that it did not use before."""
         return _first_refusal(self.check_growth(path, *pair) for path, pair in self.contents.items())
 
     def check_growth(
@@ -202,22 +269,25 @@ class GateRun:
         *,
         has_moved: bool = False,
     ) -> Refusal | None:
-        """Run G3 for one file; see `capability.check_growth`."""
+        """Refuse a file with powers that it did not have before (G3); the arguments are those of `capability.check_growth`."""
         old, new = self.surroundings
         sides, powers = (CodeVersion(before, old), CodeVersion(after, new)), self.gate.config.settings.powers
         return check_growth(path, *sides, powers, is_exempt, has_moved=has_moved)
 
     @cached_property
     def surroundings(self) -> tuple[ProjectPowers, ProjectPowers]:
-        """The powers of the project before and after the change."""
+        """The powers of the project without and with the change."""
         return self.gate.powers_before(self.before), self.gate.powers_in(self.after, self.before)
 
     def check_contract(self, declared: tuple[SchemaChange, ...]) -> RungVerdict:
         """G4: the contracts between the agents still fit."""
-        return contract.check_agents(self.before, self.after) or self.check_promises(declared)
+        problem = contract.check_agents(self.before, self.after) or self.check_promises(declared)
+        if problem is None and not self.is_last:
+            problem = check_dropped(self.removals, declared, self.after)
+        return problem
 
     def check_promises(self, declared: tuple[SchemaChange, ...]) -> RungVerdict:
-        """Check that no finding is new, no edge is lost or unknown, and no contract changes undeclared."""
+        """Check that no finding is new, no edge is lost or unknown, and no contract changes that `declared` does not name."""
         known = self.gate.findings
         if self.base.digest not in known:
             known[self.base.digest] = contract.findings_of(self.before)
@@ -237,19 +307,22 @@ class GateRun:
         return self.gate.trials.check_import(self.base, self.head, self.after, self.before)
 
     def check_tests(self) -> RungVerdict:
-        """G6: the tests that passed before still pass; before changes are written, inverted tests must also fail."""
+        """G6: the tests that passed before still pass; if `is_last`, they must also fail when their expectations are inverted."""
         verdict = self.gate.trials.check_tests(self.base, self.head, self.after)
         return self.require_proof(verdict, self.head)
 
     def require_proof(self, verdict: RungVerdict, head: TreeState) -> RungVerdict:
-        """Return a verdict of G6, or a refusal if inverted tests show that its test results are forged."""
+        """Return a verdict of G6 on `head`, or a refusal if tests with inverted expectations show that results are forged.
+
+        The inverted tests run only if `is_last`, and only if the verdict is that the tests pass.
+        """
         if not self.is_last or isinstance(verdict, Refusal | NotRun):
             return verdict
         return self.gate.trials.prove_tests(self.base, head, self.after) or verdict
 
 
 def check_source(path: str, data: bytes, minimum_python: int) -> Refusal | None:
-    """Compile a file for this Python and parse it for Python 3.`minimum_python`; nothing of it runs."""
+    """Refuse a file that does not compile for this Python or does not parse for Python 3.`minimum_python`; it does not run."""
     problem = check_encoding(path, data)
     if problem:
         return problem
@@ -267,7 +340,7 @@ def check_source(path: str, data: bytes, minimum_python: int) -> Refusal | None:
 
 
 def check_encoding(path: str, data: bytes) -> Refusal | None:
-    """Refuse a file that Python would read differently from people and other tools: not UTF-8, or with lone returns."""
+    """Refuse a file that other tools may read differently from Python: not in UTF-8, or with lone carriage returns."""
     import tokenize
 
     try:
@@ -278,12 +351,15 @@ def check_encoding(path: str, data: bytes) -> Refusal | None:
     if encoding not in ("utf-8", "utf-8-sig"):
         message = f"Its coding line says {encoding}. Save the file as UTF-8 and remove that line."
         return Refusal("G2.encoding", message, path, 1)
-    return _check_returns(path, data.decode("utf-8"), "G2.encoding")
+    return _refuse_carriage_returns(path, data.decode("utf-8"), "G2.encoding")
 
 
-def _check_returns(path: str, text: str, code: str = "G1.malformed") -> Refusal | None:
-    """Refuse a carriage return without a line feed, which ends a line for Python but not for other tools."""
-    lone = _LONE_RETURN.search(text)
+def _refuse_carriage_returns(path: str, text: str, code: str = "G1.malformed") -> Refusal | None:
+    """Refuse a carriage return without a line feed, which ends a line for Python but not for other tools.
+
+    `text` is new code of a proposal; with the code `"G2.encoding"` it is a whole file.
+    """
+    lone = _LONE_CARRIAGE_RETURN.search(text)
     if lone is None:
         return None
     message = "A carriage return without a line feed ends a line for Python but not for other tools. Remove it."
@@ -291,14 +367,17 @@ def _check_returns(path: str, text: str, code: str = "G1.malformed") -> Refusal 
 
 
 def _first_refusal(problems: Iterator[Refusal | None]) -> Refusal | None:
+    """Return the first refusal; None if there is none. Later problems are not computed."""
     return next((problem for problem in problems if problem), None)
 
 
 def _new_bytes(changed: _Contents) -> dict[str, bytes]:
+    """Return path -> bytes after the change."""
     return {path: after for path, (_, after) in changed.items()}
 
 
-def _rung_result(rung: str, verdict: RungVerdict) -> RungResult:
+def _make_rung_result(rung: str, verdict: RungVerdict) -> RungResult:
+    """Return the entry of the report for a verdict; a verdict of None means passed."""
     if isinstance(verdict, Refusal):
         code, message, path, line = verdict.code, verdict.message, verdict.path, verdict.line
         return RungResult(rung=rung, status="failed", code=code, message=message, path=path, line=line)
@@ -307,20 +386,28 @@ def _rung_result(rung: str, verdict: RungVerdict) -> RungResult:
     return RungResult(rung=rung, status="passed", message=verdict.reason if verdict else "")
 
 
-def _report(proposal_id: str, results: list[RungResult], actual: tuple[SchemaChange, ...] = ()) -> GateReport:
+def _make_report(
+    proposal_id: str,
+    results: list[RungResult],
+    actual: tuple[SchemaChange, ...] = (),
+    removals: tuple[Removal, ...] = (),
+) -> GateReport:
+    """Return the report with these results of rungs; it says `passed` if no rung has failed."""
     has_failed = any(result.status == "failed" for result in results)
-    return GateReport(proposal_id=proposal_id, passed=not has_failed, rungs=tuple(results), schema_changes=actual)
+    return GateReport(
+        proposal_id=proposal_id, passed=not has_failed, rungs=tuple(results), schema_changes=actual, removals=removals
+    )
 
 
-def _imported_packages(path: Path) -> Iterator[str]:
-    """Yield the top-level names of what a file imports, found by a pattern because parsing every file costs more."""
+def _find_imported_packages(path: Path) -> Iterator[str]:
+    """Yield the top-level packages that a file imports, found by a pattern: parsing every file would cost more."""
     with suppress(OSError):
         for module, names in _IMPORT_LINE.findall(path.read_bytes()):
             listed = [module] if module else [name.split(b" as ")[0] for name in names.split(b",")]
             yield from (name.strip().partition(b".")[0].decode() for name in listed)
 
 
-def _own_packages(root: Path) -> Iterator[str]:
+def _list_own_packages(root: Path) -> Iterator[str]:
     """Yield the names under which files and folders of an import root can be imported."""
     for entry in root.iterdir() if root.is_dir() else ():
         name = entry.stem if entry.suffix == ".py" and not entry.is_dir() else entry.name
@@ -328,8 +415,8 @@ def _own_packages(root: Path) -> Iterator[str]:
             yield name
 
 
-def _minor_version(config: ResolvedBuild) -> int:
-    """Return the minor version of `target_python`, else of `requires-python` in pyproject.toml, else of this Python."""
+def _find_minimum_version(config: ResolvedBuild) -> int:
+    """Return the minor version of the Python 3 in `target_python`, else in `requires-python`, else of this Python."""
     wanted = config.settings.gate.target_python
     if wanted:
         return int(wanted.rpartition(".")[2])
@@ -339,7 +426,7 @@ def _minor_version(config: ResolvedBuild) -> int:
     with suppress(OSError):
         text = Path(config.root, "pyproject.toml").read_text(encoding="utf-8")
         required = str(tomllib.loads(text).get("project", {}).get("requires-python", ""))
-    match = _REQUIRED.search(required)
+    match = _REQUIRED_PYTHON.search(required)
     return int(match.group(1)) if match else sys.version_info.minor
 
 
@@ -347,7 +434,7 @@ def _minor_version(config: ResolvedBuild) -> int:
 
 
 class _ForeignTrial(GateRun):
-    """A run of the gate for a change that another tool or a person made, without a proposal."""
+    """A run of the gate for a change by another tool or a person, whose scope has passed G0."""
 
     def __init__(self, gate: Gate, change: ForeignChange, judged: ForeignScope) -> None:
         python = {path: pair for path, pair in judged.files.items() if path.endswith(".py")}
@@ -358,8 +445,9 @@ class _ForeignTrial(GateRun):
         self.head = TreeState("head", {path: after for path, (_, after) in judged.files.items()})
 
     def check_capability(self) -> RungVerdict:
-        """G3 as for proposals, except that tests may do more, and a prompt may move between files with its class."""
+        """G3 as for proposals, except that tests may do more, and a prompt or role may move to another file with its class."""
         pairs = {path: (parseable_or_empty(before), after) for path, (before, after) in self.contents.items()}
+        # equal counts: prompts and roles have only moved between these files
         before, after = (count_guarded(pair[side] for pair in pairs.values()) for side in (0, 1))
         return _first_refusal(
             self.check_growth(path, *pair, partial(self.judged.is_exempt, path), has_moved=before == after)
@@ -373,15 +461,16 @@ class _ForeignTrial(GateRun):
         return problem or self.check_promises(declared)
 
     def check_tests(self) -> RungVerdict:
-        """G6: what passed before still passes, first with the unchanged tests, then with the changed ones."""
+        """G6 in two steps: the changed code must pass the old tests, and then the changed tests."""
         code = {path: data for path, data in self.head.files.items() if not is_test_side(path)}
         if len(code) == len(self.head.files):
             return super().check_tests()
-        middle = TreeState("code", code)
-        verdict = self.require_proof(self.gate.trials.check_tests(self.base, middle, self.after), middle)
+        with_old_tests = TreeState("code", code)
+        found = self.gate.trials.check_tests(self.base, with_old_tests, self.after)
+        verdict = self.require_proof(found, with_old_tests)
         if isinstance(verdict, Refusal | NotRun):
             return verdict
-        changed = self.gate.trials.check_tests(middle, self.head, self.after)
+        changed = self.gate.trials.check_tests(with_old_tests, self.head, self.after)
         if isinstance(changed, Refusal):
             return changed._replace(message=f"With the changed tests: {changed.message}")
         return verdict or changed
@@ -390,17 +479,21 @@ class _ForeignTrial(GateRun):
 def judge_change(change: ForeignChange, on_output: _OnOutput | None = None) -> GateReport:
     """Run the gate for a change that another tool or a person made. Nothing is written; changed code runs in the sandbox only.
 
-    Contracts may change as long as no edge breaks; the report lists what differs.
+    Contracts may change as long as no edge breaks; the report lists the contracts that differ.
 
     Args:
+        change: The project before the change, and the changed files.
         on_output: As for `Gate`.
+
+    Raises:
+        NotJudgedError: This machine is too busy to judge the change.
     """
     from graphbus_core.editing import sandboxes
 
     judged = ForeignScope(change)
     problem = judged.check()
     if problem or not judged.files:
-        return _report("", [_rung_result("G0", problem)])
+        return _make_report("", [_make_rung_result("G0", problem)])
     config = change.project.config
     sandbox = sandboxes.choose_sandbox(config.settings.gate.isolation, Path(config.root))
     gate = Gate(change.project, config, sandbox, on_output)
@@ -421,6 +514,7 @@ def check_file(root: str | PathLike[str], path: str, text: str | bytes) -> GateR
     Raises:
         EditError: GBE340, there is no agent in the project.
         UsageError: The settings of the project cannot be read.
+        NotJudgedError: This machine is too busy to judge the change.
     """
     from graphbus_core import settings
     from graphbus_core.editing import foreign

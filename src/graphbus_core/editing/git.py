@@ -19,11 +19,12 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from graphbus_core.errors import EditError, NegotiationError, Place
+from graphbus_core.errors.system import reason_of
 
 STAGED = ""
-"""Takes the place of a revision to mean the index."""
+"""Passed instead of a revision: the index."""
 UNREACHED = "?"
-"""Takes the place of a commit that a shallow clone does not have."""
+"""Returned instead of the id of a commit that a shallow clone does not have."""
 
 ChangedFiles = dict[str, tuple[bytes | None, bytes | None]]
 """Path -> bytes before and after; None if there is no such file."""
@@ -31,11 +32,11 @@ GitEntry = tuple[str, str]
 """Mode and id of a file in a tree or in the index: `("100644", id)`."""
 
 _TIMEOUT_S = 60.0
-_PASSED = re.compile(
+_PASSED_VARIABLES = re.compile(
     r"PATH|HOME|USER|LOGNAME|TMPDIR|XDG_CONFIG_HOME|XDG_RUNTIME_DIR|GNUPGHOME|GPG_TTY|SSH_AUTH_SOCK|EMAIL"
     r"|GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)|GIT_CONFIG_(GLOBAL|SYSTEM|NOSYSTEM)|GIT_CEILING_DIRECTORIES"
 )
-"""The environment variables that git gets: no keys, and none with which a calling git would redirect us to its repository."""
+"""The environment variables that git gets: no keys, and none that would select another repository, as git hooks set them."""
 
 _SETTINGS = {
     "core.fsmonitor": "false",
@@ -61,7 +62,7 @@ _ENVIRONMENT = {
     "SSH_ASKPASS": "false",
 }
 _FILTER_KEY = re.compile(r"(filter\..*)\.(clean|smudge|process|required)", re.DOTALL)
-_BLAMED = re.compile(rb"([0-9a-f]{40,64}) \d+ \d+")
+_BLAME_HEADER = re.compile(rb"([0-9a-f]{40,64}) \d+ \d+")
 _REGULAR = {"100644", "100755"}
 _NAMES_ONLY = ("--name-only", "-z", "--no-renames", "--ignore-submodules=all", "--relative", "--")
 
@@ -86,19 +87,21 @@ class Git:
         return Git(self.folder, self.settings, {**self.variables, **variables})
 
     def run(self, *arguments: str, stdin: bytes = b"", timeout_s: float = _TIMEOUT_S) -> bytes:
-        """Run a command and return its output.
+        """Run a git command and return its standard output.
 
         Raises:
             NegotiationError: GBE430, git is not installed; GBE431, it fails or takes too long.
         """
-        status, output, said = self.attempt(*arguments, stdin=stdin, timeout_s=timeout_s)
+        status, output, stderr = self.attempt(*arguments, stdin=stdin, timeout_s=timeout_s)
         if status:
-            reason = " ".join(said.split()).removeprefix("fatal: ").rstrip(".") or f"exit status {status}"
-            raise self.refusal(arguments[0], reason)
+            reason = " ".join(stderr.split()).removeprefix("fatal: ").rstrip(".") or f"exit status {status}"
+            raise self.refusal(
+                arguments[0], reason, "Correct this problem in the repository; `git status` may show more."
+            )
         return output
 
     def attempt(self, *arguments: str, stdin: bytes = b"", timeout_s: float = _TIMEOUT_S) -> tuple[int, bytes, str]:
-        """Run a command and return its exit status, its output, and its standard error.
+        """Run a git command and return its exit status, standard output and standard error, even if it fails.
 
         Raises:
             NegotiationError: GBE430, git is not installed; GBE431, it takes too long.
@@ -108,32 +111,35 @@ class Git:
             process = subprocess.Popen(
                 command,
                 cwd=self.folder,
-                env=self._environment(),
+                env=self._make_environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                start_new_session=True,  # without a terminal git cannot prompt; and the group can be killed at once
+                start_new_session=True,  # without a terminal git cannot prompt, and the whole group can be killed
             )
         except OSError as failure:
-            raise NegotiationError("GBE430", reason=failure.strerror or str(failure)) from None
+            is_missing = isinstance(failure, FileNotFoundError)
+            reason = "it was not found on PATH" if is_missing else reason_of(failure)
+            raise NegotiationError("GBE430", reason=reason) from None
         with process:
             try:
-                output, said = process.communicate(stdin, timeout=timeout_s)
+                output, stderr = process.communicate(stdin, timeout=timeout_s)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                raise self.refusal(arguments[0], f"no answer within {timeout_s:g} s") from None
-        return process.returncode, output, said.decode(errors="replace")
+                advice = "Wait until other git commands in this repository have finished."
+                raise self.refusal(arguments[0], f"no answer within {timeout_s:g} s", advice) from None
+        return process.returncode, output, stderr.decode(errors="replace")
 
     def line(self, *arguments: str) -> str:
-        """Run a command and return the one line that it prints."""
+        """Run a command and return the one line that it prints; raises like `run`."""
         return os.fsdecode(self.run(*arguments)).rstrip("\n")
 
     def fields(self, *arguments: str, stdin: bytes = b"") -> list[str]:
-        """Run a command and return its NUL-terminated output fields."""
+        """Run a command and return its NUL-terminated output fields; raises like `run`."""
         return os.fsdecode(self.run(*arguments, stdin=stdin)).split("\0")[:-1]
 
     def forbid_filters(self) -> frozenset[str]:
-        """Switch off all filter programs in the settings; return their names, e.g. `{"filter.lfs"}`."""
+        """Switch off all filter programs of the settings for later commands; return their names: `{"filter.lfs"}`."""
         keys = self.fields("config", "--list", "--name-only", "-z")
         filters = frozenset(match[1] for match in map(_FILTER_KEY.fullmatch, keys) if match)
         for name in filters:
@@ -141,29 +147,32 @@ class Git:
             self.settings[f"{name}.required"] = "false"
         return filters
 
-    def batch(self, asked: Iterable[str], *options: str) -> list[bytes]:
-        """Return the contents of objects, read by one process.
+    def batch(self, requests: Iterable[str], *options: str) -> list[bytes]:
+        """Return the contents of objects, read by one git process.
 
         Args:
-            asked: Lines for `git cat-file --batch`.
+            requests: Lines of standard input for `git cat-file --batch`.
+            options: Its further options.
 
         Raises:
             NegotiationError: GBE431, an object is missing, as in a partial clone.
         """
-        mark = secrets.token_hex(16)  # a separator: the sizes that git prints are those before `--filters`
-        lines = [f"{line}\n" for line in asked]
+        mark = secrets.token_hex(16)  # a separator: the sizes that git prints do not consider `--filters`
+        lines = [f"{line}\n" for line in requests]
         output = self.run("cat-file", f"--batch={mark}", *options, stdin=os.fsencode("".join(lines)))
         before, *found = output.split(f"{mark}\n".encode())
         if before or len(found) < len(lines):
-            raise self.refusal("cat-file", "an object is not in this clone")
+            raise self.refusal("cat-file", "an object is not in this clone", "Fetch it with `git fetch --refetch`.")
         return [data[:-1] for data in found]
 
-    def refusal(self, command: str, reason: str) -> NegotiationError:
-        """Return the error for a git command that failed."""
-        return NegotiationError("GBE431", where=Place(str(self.folder)), command=command, reason=reason)
+    def refusal(self, command: str, reason: str, advice: str) -> NegotiationError:
+        """Return the error for a git command that failed; `advice` is its hint."""
+        where = Place(str(self.folder))
+        return NegotiationError("GBE431", where=where, command=command, reason=reason, advice=advice)
 
-    def _environment(self) -> dict[str, str]:
-        passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
+    def _make_environment(self) -> dict[str, str]:
+        """Return the environment of git: `settings` go into `GIT_CONFIG_*` variables, which override all settings files."""
+        passed = {name: value for name, value in os.environ.items() if _PASSED_VARIABLES.fullmatch(name)}
         given = {"GIT_CONFIG_COUNT": str(len(self.settings))}
         for number, (key, value) in enumerate(self.settings.items()):
             given |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
@@ -193,15 +202,15 @@ class Repository:
             NegotiationError: GBE430, git is not installed; GBE431, git refuses to read it, e.g. because of its owner.
         """
         git = Git(Path(root).resolve())
-        status, output, said = git.attempt("rev-parse", "--is-inside-work-tree", "--show-prefix")
+        status, output, stderr = git.attempt("rev-parse", "--is-inside-work-tree", "--show-prefix")
         if status:
-            if "not a git repository" in said and not (git.folder / ".git").exists():  # there: it is damaged
+            if "not a git repository" in stderr and not (git.folder / ".git").exists():  # if it exists, it is damaged
                 return None
-            git.run("rev-parse", "--is-inside-work-tree")
+            git.run("rev-parse", "--is-inside-work-tree")  # fails again, with the error for it
         is_inside, _, prefix = os.fsdecode(output).partition("\n")
         if is_inside != "true":
             return None
-        _check_obedience(git)
+        _check_git_version(git)
         return cls(git, prefix.removesuffix("\n"), git.forbid_filters())
 
     def head(self) -> str:
@@ -220,8 +229,8 @@ class Repository:
         Raises:
             NegotiationError: GBE432, there is no such commit.
         """
-        named = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-        status, output, _ = self.git.attempt(*named) if "\0" not in revision and revision else (1, b"", "")
+        command = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        status, output, _ = self.git.attempt(*command) if "\0" not in revision and revision else (1, b"", "")
         if status:
             raise NegotiationError("GBE432", revision=revision)
         return os.fsdecode(output).strip()
@@ -237,7 +246,8 @@ class Repository:
         command = ("ls-tree", "-r") if commit else ("ls-files", "--stage")
         found = {}
         for (mode, *ids), path in read_listing(self.git, *command, "-z", *commit, "--", *paths):
-            blob = ids[1] if commit else ids[0] if ids[1] == "0" else ""  # `mode type id`, `mode id stage`
+            # `ids` is (type, id) in a commit and (id, stage) in the index, where other stages than 0 are conflicts
+            blob = ids[1] if commit else ids[0] if ids[1] == "0" else ""
             if mode in _REGULAR and blob:
                 found[path] = (mode, blob)
         return found
@@ -245,23 +255,27 @@ class Repository:
     def contents(self, entries: Mapping[str, GitEntry]) -> Iterator[tuple[str, bytes]]:
         """Yield path and bytes of files by their entries, with the line ends that a checkout would give them."""
         plain = [path for path in entries if "\n" not in path]
-        asked = (f"{entries[path][1]} {self.prefix}{path}" for path in plain)
-        yield from zip(plain, self.git.batch(asked, "--filters"), strict=True)
-        for path in entries.keys() - set(plain):
+        requests = (f"{entries[path][1]} {self.prefix}{path}" for path in plain)
+        yield from zip(plain, self.git.batch(requests, "--filters"), strict=True)
+        for path in entries.keys() - set(plain):  # a path with a line feed does not fit into a line of `batch`
             yield path, self.git.run("cat-file", "--filters", f"--path={self.prefix}{path}", entries[path][1])
 
     def changed(self, revision: str = "HEAD") -> tuple[str, ...]:
-        """Return the paths that differ between the work tree and a commit, sorted; untracked files count, ignored ones do not."""
+        """Return the sorted paths that differ between work tree and commit, untracked ones included, ignored ones not."""
         others = self.git.fields("ls-files", "--others", "--exclude-standard", "-z")
-        return tuple(sorted({*self._differing(self.resolve(revision)), *others}))
+        return tuple(sorted({*self._find_differing(self.resolve(revision)), *others}))
 
     def uncommitted(self, paths: Sequence[str]) -> list[str]:
-        """Return those of the given files that differ from HEAD or are untracked."""
+        """Return those of these paths that differ from HEAD or are not in it; there must be a commit."""
         head = self.head()
-        known, differing = self.entries(head, *paths), self._differing(head, *paths)
+        known, differing = self.entries(head, *paths), self._find_differing(head, *paths)
         return [path for path in paths if path not in known or path in differing]
 
-    def _differing(self, commit: str, *paths: str) -> list[str]:
+    def _find_differing(self, commit: str, *paths: str) -> list[str]:
+        """Return which of these paths differ between a commit and the work tree; without paths, all that differ.
+
+        Untracked files are not among them.
+        """
         with self.copied_index() as git:  # `git diff` writes to the index that it reads
             return git.fields("diff", "--no-ext-diff", "--no-textconv", commit, *_NAMES_ONLY, *paths)
 
@@ -272,7 +286,10 @@ class Repository:
 
     @contextmanager
     def copied_index(self) -> Iterator[Git]:
-        """Yield a git that uses a copy of the index, with the same time stamp, by which git decides which entries to trust."""
+        """Yield a `Git` that uses a temporary copy of the index, deleted at the end of the block.
+
+        The copy keeps the time stamp of the index, by which git knows which files are unchanged.
+        """
         with TemporaryDirectory(prefix="graphbus-git-") as folder:
             copy = Path(folder, "index")
             with suppress(FileNotFoundError):  # before anything was staged
@@ -285,9 +302,10 @@ class Repository:
         return self.root / self.git.line("rev-parse", "--git-path", "index")
 
     def blame(self, path: str) -> tuple[str, ...]:
-        """Return for every line of a file in the work tree the id of the commit that wrote it; `""` if it is not committed.
+        """Return for every line of a file in the work tree the id of the commit that wrote the line.
 
-        The result is empty for a file that HEAD does not have. `UNREACHED` stands for a commit that a shallow clone lacks.
+        The id is `""` for a line that is not committed, and `UNREACHED` for a commit that a shallow clone lacks. The result is
+        empty for a file that HEAD does not have.
 
         Raises:
             NegotiationError: GBE431, the history cannot be read, e.g. because a partial clone lacks objects.
@@ -296,22 +314,22 @@ class Repository:
         if not head or not self.entries(head, path):
             return ()
         output = self.git.run("blame", "-M10", "--porcelain", "--no-textconv", "--", path)
-        heads = [match[1].decode() for match in map(_BLAMED.match, output.split(b"\n")) if match]
-        first = self._first_commits()  # git blames them for every line that is older
-        return tuple("" if set(commit) == {"0"} else UNREACHED if commit in first else commit for commit in heads)
+        commits = [match[1].decode() for match in map(_BLAME_HEADER.match, output.split(b"\n")) if match]
+        first = self._first_commits()  # git attributes every older line to them
+        return tuple("" if set(commit) == {"0"} else UNREACHED if commit in first else commit for commit in commits)
 
     def _first_commits(self) -> frozenset[str]:
-        """Return the commits at which the history of a shallow clone begins."""
+        """Return the commits at which the history of a shallow clone begins; empty for a complete clone."""
         shallow = self.root / self.git.line("rev-parse", "--git-path", "shallow")
         with suppress(FileNotFoundError):
             return frozenset(shallow.read_text(encoding="ascii").split())
         return frozenset()
 
     def messages(self, commits: Iterable[str]) -> dict[str, str]:
-        """Return the messages of commits: id -> text."""
-        asked = tuple(dict.fromkeys(commits))
-        texts = (data.decode(errors="replace").partition("\n\n")[2] for data in self.git.batch(asked))
-        return dict(zip(asked, texts, strict=True))
+        """Return the messages of commits: id -> text; raise GBE431 if one is not in this clone."""
+        requests = tuple(dict.fromkeys(commits))
+        texts = (data.decode(errors="replace").partition("\n\n")[2] for data in self.git.batch(requests))
+        return dict(zip(requests, texts, strict=True))
 
     def is_on_head(self, commit: str) -> bool:
         """True if a commit is part of the history of HEAD."""
@@ -319,18 +337,20 @@ class Repository:
 
 
 def read_listing(git: Git, *command: str) -> Iterator[tuple[list[str], str]]:
-    """Yield the columns before the tab, and the path, of each line that `ls-tree` or `ls-files --stage` prints."""
+    """Yield (columns before the tab, path) for each entry that a git command with `-z` prints: `ls-tree`, `ls-files --stage`."""
     for line in git.fields(*command):
         facts, _, path = line.partition("\t")
         yield facts.split(" "), path
 
 
-def _check_obedience(git: Git) -> None:
-    """Raise GBE431 for a git before 2.31, which ignores settings from the environment and would run hooks and filters."""
+def _check_git_version(git: Git) -> None:
+    """Raise GBE431 if git ignores settings from the environment, as before version 2.31: it would run hooks and filters."""
     _, output, _ = git.attempt("config", "--get", "core.hooksPath")
     if os.fsdecode(output).rstrip("\n") != os.devnull:
         raise git.refusal(
-            "config", "it is older than version 2.31, which is needed to keep git from running other programs"
+            "config",
+            "git is older than version 2.31, which is needed to keep git from running other programs",
+            "Update git.",
         )
 
 
@@ -339,8 +359,8 @@ class Difference(NamedTuple):
 
     Attributes:
         commit: The id of the revision.
-        files: The selected files that differ: path -> bytes before and after.
-        links: Paths that are now symbolic links or nested repositories.
+        files: The selected files that differ: path -> bytes before and after, None for a missing file.
+        links: Paths that are now symbolic links or nested repositories; empty for the index.
         others: Paths that differ and were not selected.
     """
 
@@ -371,22 +391,27 @@ def difference_from(
         repository: The repository of the project's folder.
         revision: The revision to compare with; HEAD for the index.
         is_staged: Compare the index instead of the work tree.
-        is_judged: True for the paths to select.
+        is_judged: Returns True for a path to select.
+
+    Raises:
+        NegotiationError: GBE432, there is no such revision; GBE431, git fails.
     """
     commit, root = repository.resolve(revision), repository.root
     paths = repository.staged() if is_staged else repository.changed(commit)
     judged = [path for path in paths if is_judged(path)]
-    before = _read(repository, commit, judged)
+    before = _read_files(repository, commit, judged)
     on_disk = [path for path in judged if not is_staged and (root / path).is_file()]
-    after = _read(repository, STAGED, judged) if is_staged else {path: (root / path).read_bytes() for path in on_disk}
+    after = (
+        _read_files(repository, STAGED, judged) if is_staged else {path: (root / path).read_bytes() for path in on_disk}
+    )
     files: ChangedFiles = {path: (before.get(path), after.get(path)) for path in judged}
-    odd = () if is_staged else (path for path in paths if (root / path).is_symlink() or (root / path).is_dir())
+    links = () if is_staged else (path for path in paths if (root / path).is_symlink() or (root / path).is_dir())
     differing = {path: pair for path, pair in files.items() if pair[0] != pair[1]}
-    return Difference(commit, differing, frozenset(odd), tuple(path for path in paths if path not in files))
+    return Difference(commit, differing, frozenset(links), tuple(path for path in paths if path not in files))
 
 
-def _read(repository: Repository, revision: str, paths: list[str]) -> dict[str, bytes]:
-    """Return the bytes of those of the paths that a revision has."""
+def _read_files(repository: Repository, revision: str, paths: list[str]) -> dict[str, bytes]:
+    """Return path -> bytes in a revision, or in the index for `STAGED`; paths that it does not have are left out."""
     known = repository.entries(revision)
     return dict(repository.contents({path: known[path] for path in paths if path in known}))
 
@@ -395,7 +420,7 @@ def _read(repository: Repository, revision: str, paths: list[str]) -> dict[str, 
 def tree_at(
     repository: Repository, commit: str, is_wanted: Callable[[str], bool] = lambda _path: True
 ) -> Iterator[Path]:
-    """Yield a temporary folder with the files of the project in a commit, or some of them; it is deleted afterwards."""
+    """Yield a temporary folder with those files of a commit whose paths `is_wanted` accepts; it is deleted afterwards."""
     with TemporaryDirectory(prefix="graphbus-base-") as folder:
         root = Path(folder).resolve()
         wanted = {path: entry for path, entry in repository.entries(commit).items() if is_wanted(path)}

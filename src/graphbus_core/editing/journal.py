@@ -11,9 +11,9 @@ The name of the folder is the state of the entry:
 The state changes by renaming the folder, which file systems do atomically. All bytes are flushed to the disk before the folder
 gets its first state. So after a crash the name alone says what recovery must do; `promotion` does it.
 
-An entry is sealed with this user's key, because the journal is part of the project's folder and may come with a clone. One
-that this user's GraphBus has not sealed is never acted on. An interrupted entry must also have been started in this very folder,
-because recovery acts on it without being asked.
+An entry is sealed with this user's key, because the journal is part of the project's folder and may come with a clone. An entry
+without a valid seal is never acted on. The seal of an interrupted entry must also be for this very folder, because recovery
+starts without a request by the user.
 
 `Target` is one file of an entry on the disk, and the temporary file beside it.
 """
@@ -46,9 +46,9 @@ PREPARING = ".preparing"
 COMMITTING = ".committing"
 _JOURNAL, _SEAL = "journal.json", "seal"
 _PURPOSE = "journal"
-_MOST_BYTES = 16 * 1024 * 1024
-_NO_FILE = frozenset({ENOENT, ENOTDIR, EISDIR, ELOOP, EINVAL, ENXIO, EACCES})
-"""Errors of opening something that GraphBus has not written; any other error is a failure of the disk."""
+_MAX_BYTES = 16 * 1024 * 1024
+_NOT_READABLE = frozenset({ENOENT, ENOTDIR, EISDIR, ELOOP, EINVAL, ENXIO, EACCES})
+"""Errors of opening a path that is no file of GraphBus; any other error is a failure of the disk."""
 _FOLDER = re.compile(r"(\d{4,18})-[A-Za-z0-9_-]+(\.preparing|\.committing)?")
 
 
@@ -80,7 +80,7 @@ class Journal:
     def __init__(self, config: ResolvedBuild) -> None:
         self.home = Path(config.artifacts_dir)
         self.folder = self.home / "journal"
-        self._place = os.path.realpath(config.root)
+        self._project_path = os.path.realpath(config.root)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -103,21 +103,21 @@ class Journal:
 
     def unfinished(self) -> list[Path]:
         """Return the folders of interrupted entries that were sealed here by this user."""
-        return [path for path in self._folders(is_done=False) if self._read(path)]
+        return [path for path in self._list_folders(is_done=False) if self._read_entry(path)]
 
     def foreign(self) -> list[Path]:
-        """Return the folders that look like interrupted entries but were not sealed here by this user."""
-        return [path for path in self._folders(is_done=False) if not self._read(path) and path.exists()]
+        """Return the folders that look like interrupted entries but have no seal of this user for this folder."""
+        return [path for path in self._list_folders(is_done=False) if not self._read_entry(path) and path.exists()]
 
     def done(self, *, is_own: bool = True) -> list[JournalEntry]:
         """Return the entries that are done, oldest first.
 
         Args:
-            is_own: Only those that this user's GraphBus has sealed. Others may be read, but must never be acted on.
+            is_own: Only those with a valid seal of this user. Others may be read, but must never be acted on.
         """
-        return [entry for path in self._folders(is_done=True) if (entry := self._read(path, is_own=is_own))]
+        return [entry for path in self._list_folders(is_done=True) if (entry := self._read_entry(path, is_own=is_own))]
 
-    def _folders(self, *, is_done: bool | None = None) -> list[Path]:
+    def _list_folders(self, *, is_done: bool | None = None) -> list[Path]:
         """Return the folders of entries that are done, of interrupted ones, or of all (None)."""
         try:
             with Folder.at(self.folder) as folder:
@@ -129,15 +129,15 @@ class Journal:
 
     def next_number(self) -> int:
         """Return the number of the next entry."""
-        return max((int(path.name.partition("-")[0]) for path in self._folders()), default=0) + 1
+        return max((int(path.name.partition("-")[0]) for path in self._list_folders()), default=0) + 1
 
     def read(self, folder: Path) -> JournalEntry:
-        """Read an entry.
+        """Read an entry and check its seal.
 
         Raises:
             EditError: GBE328, it was not sealed here by this user, or has changed since.
         """
-        entry = self._read(folder)
+        entry = self._read_entry(folder)
         if entry is None:
             raise foreign_entry_error(folder)
         return entry
@@ -146,11 +146,13 @@ class Journal:
         """Return the bytes of a file before or after an entry.
 
         Args:
-            number: Its index in the entry.
+            folder: The folder of the entry.
+            file: The file, as the entry lists it.
+            number: The index of the file in the entry.
             side: `"before"` or `"after"`.
 
         Raises:
-            EditError: GBE328, the bytes do not have the digest that the entry says.
+            EditError: GBE328, the bytes do not have the digest that the entry records.
         """
         with Folder.at(folder / side) as opened:
             data = opened.read(str(number))
@@ -158,42 +160,51 @@ class Journal:
             raise foreign_entry_error(folder)
         return data
 
-    def _read(self, folder: Path, *, is_own: bool = True) -> JournalEntry | None:
-        """Read an entry; None if its seal is not valid here, or if it names a file that no promotion may change."""
+    def _read_entry(self, folder: Path, *, is_own: bool = True) -> JournalEntry | None:
+        """Return an entry; None if it cannot be decoded, has no valid seal, or names a file that no promotion may change.
+
+        With `is_own` false, any seal is accepted.
+        """
         try:
             with Folder.at(folder) as opened:
-                data = opened.read(_JOURNAL, _MOST_BYTES)
-                if is_own and not self._is_sealed(folder, data, opened.read(_SEAL, _MOST_BYTES)):
+                data = opened.read(_JOURNAL, _MAX_BYTES)
+                if is_own and not self._is_sealed(folder, data, opened.read(_SEAL, _MAX_BYTES)):
                     return None
             entry = msgspec.json.decode(data, type=JournalEntry)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         except OSError as error:
-            if error.errno in _NO_FILE:
+            if error.errno in _NOT_READABLE:
                 return None
             raise
-        is_whole = entry.name == folder.name.partition(".")[0] and all(is_changeable(file.path) for file in entry.files)
-        return entry if is_whole else None
+        is_valid = entry.name == folder.name.partition(".")[0] and all(is_changeable(file.path) for file in entry.files)
+        return entry if is_valid else None
 
-    def _seal(self, data: bytes) -> bytes:
-        """Return two seals, one per line: one is valid in this folder only, the other wherever the project is moved to."""
-        return f"{seal_of(_PURPOSE, self._place, data)}\n{seal_of(_PURPOSE, '', data)}\n".encode()
+    def _make_seals(self, data: bytes) -> bytes:
+        """Return two seals, one per line: one for the project at this path only, one for the project at any path."""
+        return f"{seal_of(_PURPOSE, self._project_path, data)}\n{seal_of(_PURPOSE, '', data)}\n".encode()
 
     def _is_sealed(self, folder: Path, data: bytes, seal: bytes) -> bool:
-        """True if an entry has a valid seal. An interrupted one needs that of this folder: recovery acts without being asked."""
-        is_here, is_ours = (a == b for a, b in zip_longest(seal.split(b"\n")[:2], self._seal(data).split(b"\n")[:2]))
+        """True if an entry has a valid seal: an interrupted one needs both seals of `_make_seals`, others only the second."""
+        is_here, is_ours = (
+            a == b for a, b in zip_longest(seal.split(b"\n")[:2], self._make_seals(data).split(b"\n")[:2])
+        )
         return is_ours and (is_here or not folder.suffix)
 
     def begin(self, entry: JournalEntry, contents: Mapping[str, tuple[bytes, bytes]]) -> Path:
-        """Write an entry in the state PREPARING, with the bytes of its files, and flush it to the disk."""
+        """Write an entry in the state PREPARING with the bytes of its files, flush it to the disk, and return its folder.
+
+        Args:
+            contents: Path -> bytes before and after.
+        """
         making, ready = f".{entry.name}.new", f"{entry.name}{PREPARING}"
         with Folder.at(self.folder, make=True) as journal:
             for name in journal.names():
-                if name.startswith("."):  # left by a killed process: an entry without a state
+                if name.startswith("."):  # an entry without a state, which a killed process left
                     journal.remove_tree(name)
             try:
                 with journal.folder(making, make=True) as folder:
-                    self._fill(folder, entry, contents)
+                    self._write_entry(folder, entry, contents)
                 journal.replace(making, ready)
             finally:
                 journal.remove_tree(making)
@@ -202,7 +213,8 @@ class Journal:
             home.flush()
         return self.folder / ready
 
-    def _fill(self, folder: Folder, entry: JournalEntry, contents: Mapping[str, tuple[bytes, bytes]]) -> None:
+    def _write_entry(self, folder: Folder, entry: JournalEntry, contents: Mapping[str, tuple[bytes, bytes]]) -> None:
+        """Write the files of an entry into its new folder: the bytes before and after, journal.json and the seal."""
         for side, name in enumerate(("before", "after")):
             with folder.folder(name, make=True) as copies:
                 for number, file in enumerate(entry.files):
@@ -210,7 +222,7 @@ class Journal:
                 copies.flush()
         data = msgspec.json.format(msgspec.json.encode(entry), indent=2)
         folder.write(_JOURNAL, data)
-        folder.write(_SEAL, self._seal(data))  # `data` holds the digests of all bytes, so that these are sealed too
+        folder.write(_SEAL, self._make_seals(data))  # this seals all bytes: `data` holds their digests
         folder.flush()
 
     def set_state(self, folder: Path, state: str) -> Path:
@@ -223,15 +235,15 @@ class Journal:
 
     def remove(self, folder: Path) -> None:
         """Remove an entry that was taken back."""
-        gone = f".{folder.stem}.old"
+        removed = f".{folder.stem}.old"
         with Folder.at(self.folder) as journal:
-            journal.replace(folder.name, gone)  # renamed first: no other process sees a half-removed entry
-            journal.remove_tree(gone)
+            journal.replace(folder.name, removed)  # renamed first: no other process sees a half-removed entry
+            journal.remove_tree(removed)
             journal.flush()
 
 
 def foreign_entry_error(folder: Path) -> EditError:
-    """Return the error for an entry that this user's GraphBus has not written here, or that was changed since."""
+    """Return GBE328, the error for an entry whose seal is not valid here, or whose content has changed since."""
     return EditError("GBE328", where=Place(str(folder)), folder=folder)
 
 
@@ -240,6 +252,19 @@ def is_changeable(path: str) -> bool:
     plain = PurePosixPath(path)
     is_inside = not plain.is_absolute() and ".." not in plain.parts and str(plain) == path
     return is_inside and path.endswith(".py") and not is_protected(path)
+
+
+def unchangeable_error(path: str) -> EditError:
+    """Return GBE323 for a file that no proposal can change, with the reason."""
+    reason, advice = "the project has no such Python file", "Write the path of a Python file of the project."
+    if path.startswith("/") or str(PurePosixPath(path)) != path or ".." in path.split("/"):
+        reason = "its path is absolute" if path.startswith("/") else "its path contains `.`, `..` or `//`"
+        advice = "Write the path relative to the project root, e.g. `agents/orders.py`."
+    elif not path.endswith(".py"):
+        reason, advice = "it is not a Python file", "Propose changes only to `.py` files."
+    elif is_protected(path):
+        reason, advice = "it is protected, as tests and settings are", "Leave this file out of the change."
+    return EditError("GBE323", where=Place(path), reason=reason, advice=advice)
 
 
 _TargetVersion = Literal["before", "after", "other", "missing"]
@@ -258,10 +283,13 @@ class Target:
         self._name = name
         self._file = file
         self.beside = f".{name}.graphbus-new"
-        self._unfinished = f".{name}.graphbus-tmp"
+        self._partial = f".{name}.graphbus-tmp"
 
     def state(self, name: str = "") -> _TargetVersion:
-        """Return which version the target, or the file `name` in its folder, is; a link counts as `"other"`."""
+        """Return which version of the file the target is, or the file `name` in its folder if a name is passed.
+
+        `"other"` stands for any other content and for a link.
+        """
         try:
             digest = sha256(self._folder.read(name or self._name)).hexdigest()
         except FileNotFoundError:
@@ -278,31 +306,34 @@ class Target:
 
         Raises:
             EditError: GBE321, a file is there that is neither the old nor the new version.
+            FileNotFoundError: The target does not exist.
         """
         if self.state(self.beside) == "other":
             place = Place(f"{self._folder.path}/{self.beside}")
-            raise EditError("GBE321", where=place, reason="another program may have saved this file")
+            advice = "Move this file to another folder if you need its content, or delete it."
+            raise EditError("GBE321", where=place, reason="another program may have saved this file", advice=advice)
         was = self._folder.status(self._name)
         if was is None:
             raise FileNotFoundError(2, "No such file or directory", f"{self._folder.path}/{self._name}")
-        self._folder.write(self._unfinished, data)
-        self._folder.set_mode(self._unfinished, mode=stat.S_IMODE(was.st_mode), owner=(was.st_uid, was.st_gid))
-        self._folder.replace(self._unfinished, self.beside)
+        self._folder.write(self._partial, data)
+        self._folder.set_mode(self._partial, mode=stat.S_IMODE(was.st_mode), owner=(was.st_uid, was.st_gid))
+        self._folder.replace(self._partial, self.beside)
 
     def take_new(self) -> None:
-        """Exchange the target with the new version beside it.
+        """Exchange the target with the new version at `beside`.
 
         Raises:
             EditError: GBE320, a person saved the target at that moment; their version is back in its place.
         """
         if not self._folder.exchange(self.beside, self._name):
-            self._folder.replace(self.beside, self._name)  # no exchange: a version saved since the check is lost
+            # this file system has no exchange: a version saved since the check is lost
+            self._folder.replace(self.beside, self._name)
         elif self.state(self.beside) == "other":
             self.return_displaced()
             raise EditError("GBE320", where=Place(self._file.path))
 
     def take_old(self, before: bytes) -> bool:
-        """Replace the new version by the old bytes; False if a person saved the target meanwhile: then it stays as saved."""
+        """Replace the new version by the old bytes; if a person saved the target meanwhile, leave it so and return False."""
         if self.state(self.beside) != "before":
             self.put_beside(before)
         if not self._folder.exchange(self.beside, self._name):
@@ -317,7 +348,8 @@ class Target:
         """Put a version that a person saved during the exchange back into its place.
 
         Returns:
-            False if the target was saved once more since; then the earlier version stays at `beside`.
+            True if no such version is left at `beside`; False if the target was saved once more since, so that the earlier
+            version stays at `beside`.
         """
         if self.state(self.beside) != "other":
             return True
@@ -343,7 +375,7 @@ class Target:
         self._folder.flush()
 
     def remove_temporary(self) -> None:
-        """Remove the temporary files of a change that was taken back, but no file that a person has written."""
-        self._folder.remove(self._unfinished)
+        """Remove the temporary files of a change that was taken back, except a version that a person saved."""
+        self._folder.remove(self._partial)
         if self.state(self.beside) != "other":
             self._folder.remove(self.beside)

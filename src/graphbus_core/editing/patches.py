@@ -1,4 +1,4 @@
-"""Patches of git and of `diff -u`, applied by `git apply` to copies of the files that they name."""
+"""Applies patches of git and of `diff -u` with `git apply`, to copies of the files that they name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ _HAS_PREFIXES = re.compile(rb'^(?:--- "?a/|\+\+\+ "?b/|diff --git "?a/)', re.MUL
 _FAILED_AT = re.compile(r"error: patch failed: (.+):(\d+)")
 _FAILED = re.compile(r"error: (.+?): (.+)")
 _OPTIONS = ("--whitespace=nowarn", "--no-ignore-whitespace")
+_AS_DIFF = "Pass a unified diff of text files, such as the output of `git diff`."
 
 
 def apply_patch(patch: bytes, read: Callable[[str], bytes | None]) -> ChangedFiles:
-    """Return the files that a patch names, each before and after it. The line ends of the files stay.
+    """Return the files that a patch changes: path -> bytes before and after, None for a missing file.
+
+    Nothing is written to the project, and a file with CRLF keeps its line ends.
 
     Args:
         patch: The patch; an empty one changes nothing.
@@ -32,35 +35,41 @@ def apply_patch(patch: bytes, read: Callable[[str], bytes | None]) -> ChangedFil
         return {}
     with TemporaryDirectory(prefix="graphbus-patch-") as name:
         folder = Path(name).resolve()
-        git = _git(folder)
-        level, paths = _named(git, patch, read)
+        git = _isolated_git(folder)
+        level, paths = _find_level_and_paths(git, patch, read)
         before = {path: read(path) for path in paths}
         for path, data in before.items():
             if data is not None and ".git" not in PurePosixPath(path.lower()).parts:
                 (folder / path).parent.mkdir(parents=True, exist_ok=True)
                 (folder / path).write_bytes(data.replace(b"\r\n", b"\n"))
-        status, _, said = git.attempt("apply", level, *_OPTIONS, "-", stdin=patch)
+        status, _, stderr = git.attempt("apply", level, *_OPTIONS, "-", stdin=patch)
         if status:
-            raise _refused(said)
-        return {path: (data, _result(folder / path, path, data)) for path, data in before.items()}
+            raise _apply_error(stderr)
+        return {path: (data, _read_result(folder / path, path, data)) for path, data in before.items()}
 
 
-def _git(folder: Path) -> Git:
-    """Return a git that does not see a repository around the folder, and runs no program that a setting names."""
+def _isolated_git(folder: Path) -> Git:
+    """Return a `Git` for a folder that finds no repository around it, and runs no program that a setting names."""
     git = Git(folder).with_variables(GIT_CEILING_DIRECTORIES=str(folder.parent), GIT_ATTR_NOSYSTEM="1")
     git.settings |= {"core.autocrlf": "false", "core.attributesFile": "/dev/null"}
     git.forbid_filters()
     return git
 
 
-def _named(git: Git, patch: bytes, read: Callable[[str], bytes | None]) -> tuple[str, list[str]]:
-    """Return the `-p` option of git for a patch (how many leading folders to strip), and the paths that result."""
+def _find_level_and_paths(git: Git, patch: bytes, read: Callable[[str], bytes | None]) -> tuple[str, list[str]]:
+    """Return the `-p` option of `git apply` for a patch (how many leading folders to strip), and the paths it results in.
+
+    A patch without the prefixes `a/` and `b/` may need `-p0` or `-p1`. The first is taken that leads to a file of the project,
+    or `-p0` if neither does. Raise GBE342 if git cannot read the patch.
+    """
     levels = ("-p1",) if _HAS_PREFIXES.search(patch) else ("-p0", "-p1")
     found: list[tuple[str, list[str]]] = []
     reasons = []
     for level in levels:
         try:
-            found.append((level, sorted({*_paths(git, patch, level), *_paths(git, patch, level, "--reverse")})))
+            found.append(
+                (level, sorted({*_list_paths(git, patch, level), *_list_paths(git, patch, level, "--reverse")}))
+            )
         except EditError as error:
             reasons.append(error)
     if not found:
@@ -68,35 +77,41 @@ def _named(git: Git, patch: bytes, read: Callable[[str], bytes | None]) -> tuple
     return next((each for each in found if any(read(path) is not None for path in each[1])), found[0])
 
 
-def _paths(git: Git, patch: bytes, *options: str) -> Iterator[str]:
-    """Yield the paths that a patch writes; with `--reverse`, those that it reads."""
-    status, output, said = git.attempt("apply", "--numstat", "-z", *options, "-", stdin=patch)
+def _list_paths(git: Git, patch: bytes, *options: str) -> Iterator[str]:
+    """Yield the paths that a patch writes; with the option `--reverse`, those that it reads. Raise GBE342 if git refuses it."""
+    status, output, stderr = git.attempt("apply", "--numstat", "-z", *options, "-", stdin=patch)
     if status:
-        raise EditError("GBE342", reason=_sentence(said))
+        raise EditError("GBE342", reason=_first_message(stderr), advice=_AS_DIFF)
     for line in output.decode(errors="surrogateescape").split("\0")[:-1]:
         yield line.split("\t", 2)[2]
 
 
-def _result(place: Path, path: str, before: bytes | None) -> bytes | None:
+def _read_result(place: Path, path: str, before: bytes | None) -> bytes | None:
+    """Return the bytes of a patched copy; None if the patch deletes the file. Raise GBE342 for a symbolic link.
+
+    The bytes have CRLF if those of the file had it before the patch; `before` is None for a new file.
+    """
     if place.is_symlink():
-        raise EditError("GBE342", where=Place(path), reason="it creates a symbolic link")
+        advice = "Leave the link out of the patch: the gate tests only regular files."
+        raise EditError("GBE342", where=Place(path), reason="it creates a symbolic link", advice=advice)
     if not place.is_file():
         return None
     data = place.read_bytes()
     return data.replace(b"\n", b"\r\n") if before and b"\r\n" in before else data
 
 
-def _refused(said: str) -> EditError:
-    """Turn what `git apply` prints on failure into an error with the place."""
-    at, failed = _FAILED_AT.search(said), _FAILED.search(said)
+def _apply_error(stderr: str) -> EditError:
+    """Return the error for what `git apply` printed: GBE341 at the place that it names, or GBE342 if it names none."""
+    at, failed = _FAILED_AT.search(stderr), _FAILED.search(stderr)
     if at:
         reason = f"the lines that it expects around line {at[2]} are not there"
-        return EditError("GBE341", where=Place(at[1], int(at[2])), path=at[1], reason=reason)
+        return EditError("GBE341", where=Place(at[1], int(at[2])), reason=reason)
     if failed:
-        return EditError("GBE341", where=Place(failed[1]), path=failed[1], reason=_sentence(failed[2]))
-    return EditError("GBE342", reason=_sentence(said))
+        return EditError("GBE341", where=Place(failed[1]), reason=_first_message(failed[2]))
+    return EditError("GBE342", reason=_first_message(stderr), advice=_AS_DIFF)
 
 
-def _sentence(said: str) -> str:
-    first = said.strip().splitlines()[0] if said.strip() else "git refuses it"
+def _first_message(stderr: str) -> str:
+    """Return the first line that git printed, without prefix and full stop, for the end of a sentence."""
+    first = stderr.strip().splitlines()[0] if stderr.strip() else "git refuses it"
     return first.removeprefix("error: ").partition(" (allow with")[0].rstrip(".")

@@ -9,11 +9,12 @@ from hashlib import sha256
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import apply_change
+from graphbus_core.editing.journal import unchangeable_error
 from graphbus_core.editing.merge import merge
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.proposals import CodeChange, Proposal
 
-_OVERTAKEN = frozenset({"GBE301", "GBE302", "GBE303", "GBE307", "GBE308", "GBE310", "GBE314"})
+_STALE_ERRORS = frozenset({"GBE301", "GBE302", "GBE303", "GBE307", "GBE308", "GBE310", "GBE314"})
 """Errors of an edit that was written for another version of its file."""
 
 
@@ -43,9 +44,9 @@ class Workspace:
         self.project = project
         self.steps: list[tuple[str, dict[str, bytes]]] = []
         self._start = {path: project.source(path).data for path in project.editable}
-        self._now = dict(self._start)
-        self._trials: dict[object, _EditedFiles] = {}  # on the present state
-        self._past: dict[str, list[bytes]] = {}  # path -> its earlier states, the newest last
+        self._now = dict(self._start)  # path -> bytes, with all commits so far
+        self._applied: dict[object, _EditedFiles] = {}  # changes -> their result on the present state
+        self._earlier: dict[str, list[bytes]] = {}  # path -> its earlier states, the newest last
 
     def preview_files(self, changes: Iterable[CodeChange]) -> dict[str, bytes]:
         """Return the new bytes of each file that the changes would change, without changing the workspace.
@@ -57,7 +58,7 @@ class Workspace:
         return dict(self._apply_cached(changes).files)
 
     def merged_paths(self, changes: Iterable[CodeChange]) -> tuple[str, ...]:
-        """Return the files whose changes were written for an earlier state and must be merged into the present one.
+        """Return the paths of the files whose changes were written for an earlier state and are merged into the present one.
 
         Raises:
             EditError: As `preview_files`.
@@ -65,39 +66,46 @@ class Workspace:
         return self._apply_cached(changes).merged
 
     def _apply_cached(self, changes: Iterable[CodeChange]) -> _EditedFiles:
-        """Apply the changes; the result is cached, because the gate, the evaluators and the commit need the same one."""
+        """Return the result of the changes on the present state, from the cache if they were applied to it before.
+
+        The gate, the evaluators and the commit need the same result. Raises like `preview_files`.
+        """
         by_path: dict[str, list[CodeChange]] = {}
         for change in changes:
             by_path.setdefault(change.file_path, []).append(change)
         key = tuple((path, self._now.get(path), *own) for path, own in by_path.items())
-        found = self._trials.get(key)
+        found = self._applied.get(key)
         if found is None:
-            done = {path: self._edit_file(path, own) for path, own in by_path.items()}
-            files = {path: data for path, (data, _) in done.items()}
-            found = self._trials[key] = _EditedFiles(files, tuple(sorted(path for path in done if done[path][1])))
+            edited = {path: self._edit_file(path, own) for path, own in by_path.items()}
+            files = {path: data for path, (data, _) in edited.items()}
+            merged = tuple(sorted(path for path, (_, is_merged) in edited.items() if is_merged))
+            found = self._applied[key] = _EditedFiles(files, merged)
         return found
 
     def _edit_file(self, path: str, changes: list[CodeChange]) -> tuple[bytes, bool]:
-        """Return the new bytes of a file, and whether they had to be merged."""
+        """Return the new bytes of a file, and whether its changes were merged; raises like `preview_files`.
+
+        They are merged if they do not fit the present state of the file but an earlier one.
+        """
         if path not in self._now:
-            raise EditError("GBE323", where=Place(path), path=path)
+            raise unchangeable_error(path)
         try:
-            return _with_changes(self._now[path], changes), False
+            return _apply_all(self._now[path], changes), False
         except EditError as error:
-            wished = self._find_fitting_state(path, changes) if error.code in _OVERTAKEN else None
-            if wished is None:
+            fitting = self._find_fitting_state(path, changes) if error.code in _STALE_ERRORS else None
+            if fitting is None:
                 raise
-        return _merge_file(path, wished[0], self._now[path], wished[1]), True
+        return _merge_file(path, fitting[0], self._now[path], fitting[1]), True
 
     def _find_fitting_state(self, path: str, changes: list[CodeChange]) -> tuple[bytes, bytes] | None:
-        """Return the newest earlier state of a file that the changes fit, and that state with the changes."""
-        for base in reversed(self._past.get(path, ())):
+        """Return the newest earlier state of a file that the changes fit, and that state with the changes; None if none fits."""
+        for base in reversed(self._earlier.get(path, ())):
             with suppress(EditError):
-                return base, _with_changes(base, changes)
+                return base, _apply_all(base, changes)
         return None
 
     def preview_project(self, changes: Iterable[CodeChange]) -> Project:
-        """Return the project as it would be after the changes; raises like `preview_files`."""
+        """Return the project as it would be after the changes, without changing the workspace; raises like `preview_files`."""
         tried = self._apply_cached(changes)
         tried.project = tried.project or self.project.with_files(tried.files)
         return tried.project
@@ -106,20 +114,20 @@ class Workspace:
         """Apply an accepted proposal to the workspace, completely or not at all; raises like `preview_files`."""
         fresh = self.preview_files(proposal.code_changes)
         self.project = self.preview_project(proposal.code_changes)
-        self._trials = {}
+        self._applied = {}
         for path in fresh:
-            self._past.setdefault(path, []).append(self._now[path])
+            self._earlier.setdefault(path, []).append(self._now[path])
         self._now.update(fresh)
         self.steps.append((proposal.proposal_id, fresh))
 
     def look_ahead(self, proposals: Iterable[Proposal]) -> None:
         """Build the projects that committing these proposals in this order would give, so that the commits find them cached.
 
-        The workspace does not change. Called while the session waits for votes anyway.
+        The workspace does not change. A proposal that cannot be applied is left out. The session calls this while agents vote.
         """
         ahead = copy(self)
         ahead.steps, ahead._now = [], dict(self._now)
-        ahead._past = {path: list(states) for path, states in self._past.items()}
+        ahead._earlier = {path: list(states) for path, states in self._earlier.items()}
         for proposal in proposals:
             with suppress(EditError):
                 ahead.commit(proposal)
@@ -129,7 +137,7 @@ class Workspace:
         return path in self._now
 
     def file_data(self, path: str) -> bytes:
-        """Return the present bytes of a file that proposals can change."""
+        """Return the present bytes of a file that proposals can change; raise KeyError for any other file."""
         return self._now[path]
 
     def changed_files(self, trial: Mapping[str, bytes] | None = None) -> dict[str, tuple[bytes, bytes]]:
@@ -143,25 +151,31 @@ class Workspace:
 
     @property
     def digest(self) -> str:
-        """A digest of the present state of the files; independent of the order of commits that led to it."""
+        """A digest of the present state of the files. It does not depend on the order of the commits that led to it."""
         return state_digest(self.changed_files())
 
 
-def _with_changes(data: bytes, changes: Iterable[CodeChange]) -> bytes:
+def _apply_all(data: bytes, changes: Iterable[CodeChange]) -> bytes:
+    """Return the bytes of a file after several changes, applied in order; raises like `apply_change`."""
     for change in changes:
         data = apply_change(data, change)
     return data
 
 
 def _merge_file(path: str, base: bytes, ours: bytes, theirs: bytes) -> bytes:
+    """Merge two changes of a file and return its bytes; raise GBE317 for a conflict, GBE318 if the result does not parse.
+
+    Both changes start from `base`, an earlier state. One leads to the present state, `ours`, the other to `theirs`.
+    """
     result = merge(base, ours, theirs)
     if result.data is not None:
         return result.data
     if not result.conflicts:
         raise EditError("GBE318", where=Place(path), reason=result.reason)
     symbols = ", ".join(dict.fromkeys(conflict.symbol for conflict in result.conflicts if conflict.symbol))
-    accepted = result.conflicts[0].ours.strip() or "nothing: it was deleted"
-    raise EditError("GBE317", where=Place(path), target=symbols or "this file", accepted=accepted)
+    current = result.conflicts[0].ours.strip()
+    advice = f"Write the change again for the current code: {current}" if current else "Leave this change out."
+    raise EditError("GBE317", where=Place(path), target=symbols or "this file", advice=advice)
 
 
 def state_digest(changed: Mapping[str, tuple[bytes, bytes]]) -> str:

@@ -63,7 +63,7 @@ class GraphBusError(Exception):
         return self.exit_status
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _revive, (type(self), self.args, self.__dict__)
+        return _recreate_error, (type(self), self.args, self.__dict__)
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
@@ -71,7 +71,7 @@ class GraphBusError(Exception):
         return f"{place}{self.sentence} [{self.code}]{hint}"
 
 
-def _revive(kind: type[GraphBusError], arguments: tuple[Any, ...], data: dict[str, Any]) -> GraphBusError:
+def _recreate_error(kind: type[GraphBusError], arguments: tuple[Any, ...], data: dict[str, Any]) -> GraphBusError:
     """Recreate a pickled error; its sentence is formatted already."""
     error = kind.__new__(kind, *arguments)
     error.__dict__.update(data)
@@ -206,9 +206,20 @@ def raise_all(errors: Iterable[GraphBusError]) -> None:
         raise SeveralErrors(found)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `" Did you mean 'x'?"` for the most similar of `known`, or `""` if none is similar."""
-    from difflib import get_close_matches
+_SIMILAR = 0.6
+"""The least share of equal letters (`difflib.SequenceMatcher.ratio`) of a word and a suggestion for it."""
 
-    near = get_close_matches(word, sorted(known), n=1, cutoff=0.6)
-    return f" Did you mean {near[0]!r}?" if near else ""
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `" Did you mean 'x'?"` for the most similar of `known`, or `""` if none is similar.
+
+    Leading segments of paths and topics that are equal do not count: `/Book/Lent` is not similar to `/Book/Returned`.
+    """
+    from difflib import SequenceMatcher, get_close_matches
+
+    for near in get_close_matches(word, sorted(known), n=3, cutoff=_SIMILAR):
+        ends = (at for at, letter in enumerate(near, 1) if letter == "/" and word.startswith(near[:at]))
+        same = max(ends, default=0)
+        if SequenceMatcher(None, word[same:], near[same:]).ratio() >= _SIMILAR:
+            return f" Did you mean {near!r}?"
+    return ""

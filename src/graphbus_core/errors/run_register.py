@@ -1,31 +1,22 @@
-"""The second half of the register: artifacts (GBE5xx), running graphs (GBE6xx) and deployment (GBE7xx)."""
+"""The last part of the register: artifacts (GBE5xx), running graphs (GBE6xx), deployment (GBE7xx)."""
 
 from __future__ import annotations
 
-from graphbus_core import __version__
 from graphbus_core.errors import ErrorText
-
-
-def how_to_install(extra: str) -> str:
-    """Return the hint for a missing extra. It must not name `graphbus` alone, which is another package on public indexes."""
-    return (
-        f"In a checkout of GraphBus run `pip install '.[{extra}]'`, "
-        f"or beside its wheel `pip install './graphbus-{__version__}-py3-none-any.whl[{extra}]'`."
-    )
-
+from graphbus_core.errors.model_register import how_to_install
 
 RUN_REGISTER: dict[str, ErrorText] = {
     # Artifacts: exit status 6
     "GBE501": ErrorText(
-        "There are no build artifacts here{missing}.", "Run `graphbus build` first, or name the folder that it wrote."
+        "There are no build artifacts here{missing}.", "Run `graphbus build` first, or pass the folder that it wrote."
     ),
-    "GBE502": ErrorText("{name} cannot be read as an artifact: {reason}.", "Run `graphbus build` to write it again."),
+    "GBE502": ErrorText("This file is not a valid artifact: {reason}.", "Run `graphbus build` to write it again."),
     "GBE503": ErrorText(
-        "These artifacts have the old format {version}; this GraphBus reads format {wanted}.",
+        "These artifacts have the old format {version}; this version of GraphBus reads format {wanted}.",
         "Run `graphbus migrate` to convert them, or `graphbus build` to write them again.",
     ),
     "GBE504": ErrorText(
-        "These artifacts have format {version}; this GraphBus reads format {wanted}.",
+        "These artifacts have format {version}; this version of GraphBus reads format {wanted}.",
         "Upgrade GraphBus to the version that wrote them, or run `graphbus build` again.",
     ),
     "GBE505": ErrorText("The artifact {name} is missing.", "Run `graphbus build` to write it again."),
@@ -33,13 +24,17 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "{name} does not match the manifest: it was edited, or a build was interrupted.",
         "Run `graphbus build` to write it again. Artifacts must not be edited by hand.",
     ),
-    "GBE507": ErrorText("{name} cannot be opened: {reason}.", "Check the artifact folder and its permissions."),
+    "GBE507": ErrorText(
+        "This artifact cannot be opened: {reason}.",
+        "{advice} Or run `graphbus build` to write it again.",
+    ),
     "GBE508": ErrorText(
-        "This file has changed since the artifacts were built.", "If you meant the change, run `graphbus build` again."
+        "This file has changed since the artifacts were built.",
+        "If the change is intended, run `graphbus build` again; if not, restore the file.",
     ),
     "GBE510": ErrorText(
         "The artifacts cannot be written here: {reason}.",
-        "Free disk space, correct the permissions or remove the link. The artifacts from before are intact.",
+        "{advice} The earlier artifacts are intact.",
     ),
     "GBE511": ErrorText(
         "There is no agent {name} in these artifacts.{suggestion}", "Use one of these agents: {known}."
@@ -49,24 +44,26 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "Run `graphbus build` instead.",
     ),
     "GBE513": ErrorText(
-        "Artifacts of format {version} cannot be converted; the oldest format that can is {oldest}.",
+        "Artifacts of format {version} cannot be converted; the oldest format that can be converted is {oldest}.",
         "Run `graphbus build` again.",
     ),
     "GBE514": ErrorText(
-        "{name} has {size_bytes:,} bytes; an artifact has at most {limit_bytes:,}.",
-        "Name the folder that `graphbus build` wrote, or run `graphbus build` again.",
+        "{name} is too large: it has {size_bytes:,} bytes, and an artifact has at most {limit_bytes:,}.",
+        "Pass the folder that `graphbus build` wrote, or run `graphbus build` again.",
     ),
     "GBE515": ErrorText(
-        "This bytecode file does not record the time of its source, so that Python could run outdated code.",
-        "Delete the file. Python makes it again from the source.",
+        "This bytecode file does not record when its source was modified, so Python might run outdated code.",
+        "Delete the file. Python recreates it from the source.",
     ),
     "GBE516": ErrorText(
-        "This file is a link that leaves the project, or lies behind one, so its content is not under the project's control.",
+        "This path is a symbolic link that points outside the project, or passes through one, so the project does "
+        "not control the file's content.",
         "Copy the file into the project, or install the package that it belongs to.",
     ),
     # Starting, running and stopping a graph: exit status 7
     "GBE601": ErrorText(
-        "The module {module} cannot be imported: {reason}.", "Correct the module. The other modules were tried as well."
+        "The module {module} cannot be imported: {reason}.",
+        "{advice} All other modules were tried as well, and each failure is reported.",
     ),
     "GBE602": ErrorText(
         "The module {module} has no agent class {name}.{suggestion}",
@@ -74,34 +71,34 @@ RUN_REGISTER: dict[str, ErrorText] = {
     ),
     "GBE603": ErrorText(
         "The agent {name} cannot be created: {reason}.",
-        "Agents are created without arguments. Set up what the agent needs in `on_start`, or pass it with a `factory` in "
-        "[tool.graphbus.runtime].",
+        "Correct its `__init__`, which is called without arguments. Set up what the agent needs in `on_start`, or pass it "
+        "with a `factory` in [tool.graphbus.runtime].",
     ),
-    "GBE604": ErrorText(
-        "The module {module} must be loaded from {path}, but Python finds it in {found}.",
-        "Rename one of the two: another module of this name is in the way.",
-    ),
+    "GBE604": ErrorText("The module {module} must be loaded from {path}, but {problem}.", "{advice}"),
     "GBE605": ErrorText(
-        "`on_start` of {name} failed: {reason}.", "Correct `on_start`. The agents that had started were stopped."
+        "`on_start` of {name} failed: {reason}.",
+        "Correct `on_start`. The agents that had already started were stopped.",
     ),
-    "GBE606": ErrorText("The entry point {name} cannot be called: {reason}.", "Write it as package.module:function."),
+    "GBE606": ErrorText(
+        "The entry point {name} cannot be called: {reason}.",
+        "{advice}",
+    ),
     "GBE607": ErrorText(
         "The entry point {name} failed: {reason}.", "Correct the function. The graph was shut down normally."
     ),
     "GBE608": ErrorText(
-        "`on_stop` of {name} was not called, because one of its handlers or methods did not return.",
-        "Resources that the agent holds were not released. Correct the handler, or raise `grace_s` in [tool.graphbus.runtime].",
+        "`on_stop` of {name} was not called, because a handler or method of it had not returned when the grace period ended.",
+        "Its resources were not released. Make the handler or method return sooner, or raise `grace_s` in "
+        "[tool.graphbus.runtime].",
     ),
     "GBE610": ErrorText(
         "{topic!r} cannot be used here: {reason}.",
         "Write topics like `/Order/Created`: letters, digits, `_` and `-` in each segment.",
     ),
-    "GBE611": ErrorText(
-        "An event cannot fill the parameters of the handler {handler}: {reason}.",
-        "Use one of the signatures in the table in docs/writing-agents.md.",
-    ),
+    "GBE611": ErrorText("{handler} cannot handle events: {reason}.", "{advice}"),
     "GBE612": ErrorText(
-        "A payload must be JSON, but {path} is {found}.", "Publish dicts, lists, strings, numbers, booleans and None."
+        "A payload must be JSON, but {path} is {found}.",
+        "Publish only dicts with strings as keys, lists, strings, finite numbers, booleans and None.",
     ),
     "GBE613": ErrorText(
         "The payload is larger than {limit} bytes.", "Publish a reference to the data instead of the data."
@@ -110,37 +107,37 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "The payload of {topic} does not match its schema: {reason}.",
         "Correct the publisher, or the schema of the topic.",
     ),
-    "GBE615": ErrorText("{topic} was published on a bus that is closed.", "Publish before the graph shuts down."),
+    "GBE615": ErrorText(
+        "The event {topic} was not published, because the bus is already closed.",
+        "Publish it before the graph shuts down.",
+    ),
     "GBE616": ErrorText(
         "{name} does not belong to a graph, so it cannot {what}.",
         "Connect it first: `with connect({name}) as graph: ...`.",
     ),
     "GBE617": ErrorText(
-        "{handler} needs the field {field!r}, which is missing in the payload of {topic}.",
-        "Send the field, or give the parameter a default.",
+        "{handler} needs the field {field!r}, which is missing from the payload of {topic}.",
+        "Add the field to the payload, or give the parameter a default value.",
     ),
     "GBE618": ErrorText(
-        "The call was interrupted before it finished.",
-        "Call again when the graph runs: it is shutting down, or a handler ended it.",
+        "The call ended without a result, because the graph is shutting down or the called method was interrupted.",
+        "Repeat the call when the graph is running again. The method may already have run in part.",
     ),
     "GBE619": ErrorText(
         "No agent publishes or subscribes to {topic}.{suggestion}",
-        "Build again if the topic is new, or list it in `external_topics` in [tool.graphbus].",
+        "If the topic is new, run `graphbus build`. If other programs use it, list it in `external_topics` in [tool.graphbus].",
     ),
     "GBE620": ErrorText("There is no agent {agent} in this graph.{suggestion}", "Use one of its agents: {known}."),
-    "GBE621": ErrorText(
-        "{agent} has no method {method} that can be called.{suggestion}",
-        "Call one of its methods with @schema_method: {known}.",
-    ),
+    "GBE621": ErrorText("{agent} has no method {method} that can be called.{suggestion}", "{advice}"),
     "GBE622": ErrorText(
         "{agent}.{method} was called with the wrong arguments: {reason}.",
-        "Correct the call, or the input_schema of the method.",
+        "Correct the call, or the `input_schema` of the method.",
     ),
     "GBE623": ErrorText(
-        "{agent}.{method} returned a wrong result: {reason}.", "Correct the method, or its output_schema."
+        "{agent}.{method} returned a wrong result: {reason}.", "Correct the method, or its `output_schema`."
     ),
     "GBE624": ErrorText(
-        "{agent} calls {other} without declaring that it depends on it.",
+        "{agent} calls {other} without declaring this dependency.",
         'Write @depends_on("{other}") above the class {agent}.',
     ),
     "GBE625": ErrorText("{agent}.{method} failed: {reason}.", "Correct the method; the log has the traceback."),
@@ -152,75 +149,81 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "Stop the graph in the code that started it, or raise SystemExit in the handler.",
     ),
     "GBE628": ErrorText(
-        "A plain `def` method cannot wait for a call here: all code of its agent runs on the event loop, where results are "
-        "awaited.",
-        "Make the method `async def`, as other methods of the agent are, and write `await self.call(...)`.",
+        "{handler} is a plain `def` method, so it cannot wait for the result of a call: it would block the event loop on "
+        "which all code of the agent runs.",
+        "Declare the method as `async def`, and write `await self.call(...)`.",
     ),
+    "GBE629": ErrorText("There is no ledger yet.", "Start the graph with `graphbus run --ledger sqlite` first."),
     "GBE630": ErrorText(
-        "{count} failed. The first: {subscription} on {topic}: {error}.",
-        "Read the log above: it describes each failure.",
+        "{count} failed. First failure: {subscription} on {topic}: {error}.",
+        "Correct the code that failed; the log above describes each failure.",
     ),
-    "GBE631": ErrorText(
-        "{topic} was requested, but no handler answers it.{suggestion}",
-        "Add exactly one handler that subscribes to it.",
-    ),
+    "GBE631": ErrorText("{topic} was requested, but no handler answers it.{suggestion}", "{advice}"),
     "GBE632": ErrorText(
-        "{topic} was requested, but {count} handlers subscribe to it: {names}.",
-        "Leave one of them to answer. To reach several handlers, publish the event.",
+        "A request for {topic} needs exactly one handler, but {count} handlers subscribe to it: {names}.",
+        "Remove all of these subscriptions but one. To reach several handlers, publish the event instead of "
+        "requesting an answer.",
     ),
     "GBE633": ErrorText(
-        "{topic} would wait for itself: {chain}.",
-        "An agent cannot wait for its own answer. Call the method directly, or publish an event and do not wait.",
+        "{what} would never return: {chain}.",
+        "Break the cycle: publish an event instead of waiting for an answer. Within one agent, call the method directly: "
+        "`self.name(...)`.",
     ),
     "GBE634": ErrorText(
         "A handler cannot wait for the receipt of {topic}: the event is finished only after the handler returns.",
-        "Subscribe to the events that follow from it instead.",
+        "Instead, subscribe to the events that the handlers of this event publish.",
     ),
     "GBE635": ErrorText(
-        "{responder} did not answer {topic} within {timeout_s:g} s.", "Raise the timeout, or let the handler do less."
+        "{responder} did not answer {topic} within {timeout_s:g} s.",
+        "Pass a longer `timeout_s`, or make the handler faster.",
     ),
     "GBE636": ErrorText(
-        "{topic} was not published: {limit} events are waiting already.",
+        "{topic} was not published, because the queue is full: {limit} events are waiting.",
         "Publish more slowly, or raise `queue` in [tool.graphbus.runtime].",
     ),
     "GBE637": ErrorText(
-        "{topic} was not requested: too many events in a row led to it.",
-        "Read its dead letter or the log above for the chain of events, and break the cycle.",
+        "The request {topic} was refused, because the chain of events that led to it is too long. It is probably "
+        "a cycle.",
+        "Find the chain of events in the log above or in the dead letter, and break the cycle.",
     ),
     "GBE638": ErrorText(
-        "The bus cannot move to this event loop, because it already has one.",
-        "Enter `async with` before the first event is handled.",
+        "The bus cannot run on this event loop, because it already uses another one.",
+        "Enter `async with bus` before the bus handles its first event.",
     ),
     "GBE639": ErrorText(
-        "{topic} cannot be awaited here: the bus does not run on this event loop.", "Enter `async with bus` first."
+        "{topic} cannot be awaited here, because the bus does not run on this event loop.",
+        "Publish inside `async with bus` on this event loop.",
     ),
     "GBE640": ErrorText(
-        "The options of the subscription {handler} are not valid: {reason}.", "Correct its `@subscribe(...)`."
+        "The options of the subscription {handler} are not valid: {reason}.",
+        "Correct the arguments of its `@subscribe(...)`.",
     ),
     "GBE641": ErrorText(
         "The state of {agent} must be JSON, but {path} is {found}.",
-        "Store dicts with strings as keys, lists, strings, numbers, booleans and None. The old value was kept.",
+        "The old value was kept. Store only dicts with string keys, lists, strings, finite numbers, booleans and None.",
     ),
     "GBE642": ErrorText(
         "The value of the state key {key!r} of {agent} is larger than {limit} bytes.",
-        "Spread it over several keys, or store it elsewhere. The old value was kept.",
+        "Split it over several keys, or store it elsewhere. The old value was kept.",
     ),
     "GBE643": ErrorText(
         "{what} cannot be read: {reason}.",
-        "Move the file away, and GraphBus creates a new one. Nothing was overwritten.",
+        "{advice} Nothing was overwritten.",
     ),
     "GBE644": ErrorText(
         "{what} is locked by another process.", "Stop that process, or try again later. Nothing was changed."
     ),
     "GBE645": ErrorText(
-        "{what} cannot be used: {reason}.", "Check that it is a regular file, and that it can be written."
+        "{what} cannot be used: {reason}.",
+        "{advice}",
     ),
     "GBE646": ErrorText(
         "The state key {key!r} of {agent} was changed by another process or thread during a transaction.",
-        "Run the transaction again. None of it was written.",
+        "Run the transaction again. None of its changes was written.",
     ),
     "GBE647": ErrorText(
-        "{agent} used its state after the graph had stopped.", "Use `self.state` in `on_stop` at the latest."
+        "{agent} used its state after the graph had stopped.",
+        "Use `self.state` before the graph has stopped: `on_stop` is the last method that may use it.",
     ),
     "GBE648": ErrorText(
         "A handler cannot wait until the bus is idle, because the bus is busy until the handler returns.",
@@ -228,7 +231,7 @@ RUN_REGISTER: dict[str, ErrorText] = {
     ),
     "GBE649": ErrorText(
         "This graph no longer has the handler {subscription} of {topic}.",
-        "Drop the dead letter, or add the handler again. The letter was kept.",
+        "Add the handler again, or drop the dead letter with `graphbus dlq drop`. The dead letter was kept.",
     ),
     "GBE650": ErrorText(
         "{handler} cannot accept the payload of {topic}: {reason}.",
@@ -236,19 +239,21 @@ RUN_REGISTER: dict[str, ErrorText] = {
     ),
     "GBE651": ErrorText(
         "{who} may not {what}: that needs `{example}` in [tool.graphbus.powers].",
-        "Decide whether to add it. `graphbus powers` shows which powers are declared, and which the code uses.",
+        "To allow this, add the power to pyproject.toml. `graphbus powers` shows which powers are declared, and "
+        "which the code uses.",
     ),
     "GBE652": ErrorText(
-        "A confined graph cannot run on this machine: the kernel does not enforce {gaps}.",
-        "Run it on Linux 5.13 or newer with Landlock or seccomp, or without --confined.",
+        "A confined graph cannot run on this machine, because the kernel cannot restrict {gaps}.",
+        "Run it on Linux 5.13 or newer with Landlock and seccomp, or without --confined.",
     ),
     "GBE653": ErrorText(
-        "The powers let the graph write to {path!r}, but it cannot be used: {reason}.",
-        "Create it first. If it is a folder, end the name with `/`: then it is created when the graph starts.",
+        "The powers allow the graph to write to {path!r}, but this path cannot be used: {reason}.",
+        "{advice}",
     ),
     "GBE654": ErrorText(
-        "{who} may not {what}, because the graph runs confined: {declared}.",
-        "If it should be able to, declare more in [tool.graphbus.powers] of pyproject.toml, and start the graph again.",
+        "The operating system refused {what} ({reason}), because the graph runs confined: {declared}.",
+        "`graphbus powers` shows which powers are declared, and which the code uses. Add the missing one to "
+        "[tool.graphbus.powers] in pyproject.toml, then start the graph again.",
     ),
     "GBE655": ErrorText(
         "The factory {name} cannot be used: {reason}.",
@@ -262,6 +267,11 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "The factory {factory} returned {got} instead of an instance of {name}.",
         "Correct the factory: it must return an instance of the class that it is called with.",
     ),
+    "GBE658": ErrorText(
+        "There is no ledger {ledger!r}.",
+        "Set `ledger` to `sqlite` or `nats://host:4222/app`, or leave it out to keep events in memory.",
+    ),
+    "GBE659": ErrorText("The NATS server{place} cannot be used: {reason}.", "{advice}"),
     "GBE660": ErrorText(
         "The middleware {middleware} is not a generator function: it returned a value of type {found}.",
         "Write a function with exactly one `yield`.",
@@ -280,25 +290,36 @@ RUN_REGISTER: dict[str, ErrorText] = {
     ),
     "GBE664": ErrorText(
         "`@subscribe` needs topics, but got {got}.",
-        "Write `{example}`. To subscribe to several topics, pass each as an argument of its own.",
+        "Write `{example}`. To subscribe to several topics, pass each as a separate argument.",
     ),
     "GBE665": ErrorText(
         "`self.agent` needs the class of an agent, but got {got}.",
         'Write `self.agent(Pricing).quote(...)`, or call by name: `self.call("Pricing", "quote", ...)`.',
     ),
-    "GBE670": ErrorText(
-        "The body of the request cannot be read: {reason}.", "Send one JSON document (RFC 8259) in UTF-8."
+    "GBE666": ErrorText("The simulation has no usable events: {reason}.", "{advice}"),
+    "GBE667": ErrorText(
+        "This graph cannot be simulated: {reason}.",
+        "A simulation repeats a run exactly, so handlers may wait, store and publish, but not use threads, sockets or other "
+        "processes. Replace what does so with a factory in [tool.graphbus.runtime].",
     ),
+    "GBE668": ErrorText(
+        "An invariant does not hold under seed {seed}: {invariant} {what}.",
+        "Correct the handler, then repeat this run: `{command}`.",
+    ),
+    "GBE669": ErrorText(
+        "{what} failed in another process: {reason}.", "Correct it there; the log of that process says more."
+    ),
+    "GBE670": ErrorText("The body of the request cannot be read: {reason}.", "{advice}"),
     "GBE671": ErrorText("{what} needs packages that are not installed: {packages}.", how_to_install("{extra}")),
     "GBE672": ErrorText(
         "The server cannot listen on {address}: {reason}.",
-        "Choose another address or port, or stop the process that uses this one.",
+        "{advice}",
     ),
     "GBE673": ErrorText(
         "The request does not carry the bearer token of this server.", "Send the header `Authorization: Bearer TOKEN`."
     ),
     "GBE674": ErrorText(
-        "The request is addressed to the host {host!r}, which this server does not answer for.",
+        "The request is addressed to the host {host!r}, which is not one of the hosts that this server accepts.",
         "Add the host to `allowed_hosts` in [tool.graphbus.runtime.serve].",
     ),
     "GBE675": ErrorText(
@@ -306,88 +327,99 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "Add the origin to `allowed_origins` in [tool.graphbus.runtime.serve].",
     ),
     "GBE676": ErrorText(
-        "The body of the request is larger than {limit} bytes.", "Send a reference to the data instead of the data."
+        "The body of the request is larger than {limit} bytes.",
+        "Send less data, or raise `max_body_bytes` in [tool.graphbus.runtime.serve].",
     ),
     "GBE677": ErrorText(
-        "The body of the request is sent as {got}, which this server does not read.",
-        "Send it as `Content-Type: application/json`, not compressed.",
+        "The body of the request was sent {got}, but this server accepts only uncompressed JSON.",
+        "{advice}",
     ),
-    "GBE678": ErrorText("The server is busy: {count} requests are waiting already.", "Try again a little later."),
+    "GBE678": ErrorText("The server is busy (running and waiting requests: {count}).", "Try again in a moment."),
     "GBE679": ErrorText(
         "There was no answer within {timeout_s:g} s, but the call may still finish.",
-        "Check whether it took effect before you repeat it.",
+        "Check whether the call took effect before you repeat it.",
     ),
     "GBE680": ErrorText(
         "{agent} was left out when the graph started: {reason}.",
-        "Correct that and start the graph again. Because of `--partial`, the other agents run.",
+        "Correct this error, then start the graph again. The other agents are running, because of `--partial`.",
     ),
     "GBE681": ErrorText(
-        "{name} was skipped in the debugger.", "Replay the event if you need it: it is among the dead letters."
+        "{name} was skipped in the debugger, so the event is a dead letter.",
+        "To run the handler after all, replay the event with `graphbus dlq replay`.",
     ),
-    "GBE682": ErrorText("There is no handler or method {name} to stop at.{suggestion}", "Use one of these: {known}."),
+    "GBE682": ErrorText(
+        "No breakpoint can be set at {name}, which is not a handler or method of this graph.{suggestion}",
+        "Use one of these: {known}.",
+    ),
     "GBE683": ErrorText(
-        "{what} cannot be written: {reason}.", "Check the permissions and the free disk space of `state_dir`."
+        "{what} cannot be written: {reason}.",
+        "{advice}",
     ),
-    "GBE684": ErrorText("There is no trace to read: {reason}.", "Run `graphbus run --trace` to write one."),
+    "GBE684": ErrorText("There is no trace in {folder} yet.", "Run `graphbus run --trace` to write one."),
     "GBE685": ErrorText("The trace contains no event {event_id}.", "Run `graphbus trace` to list the latest events."),
     "GBE686": ErrorText(
         "{count} events have an ID that begins with {event_id}: {known}.", "Type more characters of the ID."
     ),
     "GBE687": ErrorText(
-        "There is no profile to read: {reason}.", "Run `graphbus run --profile`, which writes one when it ends."
+        "No profile can be shown: {reason}.", "Run `graphbus run --profile`: it writes a new profile when it ends."
     ),
     "GBE688": ErrorText(
-        "{count} of {total} lines were refused.",
-        "Read the messages above for the reasons. The other lines were carried out.",
+        "GraphBus refused {count} of {total} input lines.",
+        "Correct these lines, as the messages above say, and enter them again. The other lines were carried out.",
     ),
-    "GBE689": ErrorText("{name} failed: {reason}.", "Correct the code, then try again. The graph is still running."),
+    "GBE689": ErrorText("{name} failed: {reason}.", "Correct the code and restart the graph, which is still running."),
     "GBE695": ErrorText(
-        "The graph has no agent {name} to run on its own.{suggestion}", "Use one of its agents: {known}."
+        "There is no agent {name} in this graph, so it cannot be run on its own.{suggestion}",
+        "Use one of its agents: {known}.",
     ),
     "GBE696": ErrorText(
         "{agent} does not run in this process, which was started with {asked}.",
-        "Run the agents together, without --only: a bus does not reach into another process.",
+        "Run the agents together, without --only: a bus connects only agents of one process.",
     ),
     "GBE697": ErrorText(
-        "This is not an export of states: {reason}.",
-        "Use a file that `graphbus state export` wrote. Nothing was changed.",
+        "This file cannot be used as an export of agent states: {reason}.", "{advice} Nothing was changed."
     ),
     "GBE699": ErrorText(
-        "The export cannot be written: {reason}.", "Free disk space, or choose another place. Nothing was changed."
+        "The export cannot be written: {reason}.",
+        "{advice} No state was changed.",
     ),
     # Deployment: exit status 8
     "GBE701": ErrorText(
         "{count} would be overwritten with different content: {names}.",
-        "Use --diff to compare, or --force to overwrite, which shows what changes.",
+        "Compare them with --diff, or overwrite them with --force, which shows what changes.",
     ),
     "GBE702": ErrorText(
-        "{path} cannot be written: {reason}.", "Correct the cause, then run the command again. No file was written."
+        "This file cannot be written: {reason}.",
+        "{advice} No file was written.",
     ),
-    "GBE703": ErrorText("{value} is not a valid {kind}: {reason}.", "Write, for example, {example}."),
-    "GBE704": ErrorText("{program} was not found.", "Install it, or {otherwise}."),
-    "GBE705": ErrorText("`{command}` failed with exit status {status}.", "Read its output above for the cause."),
+    "GBE703": ErrorText("{value} is not a valid {kind}: {reason}.", "Use, for example, `{example}`."),
+    "GBE704": ErrorText("{program} was not found on PATH.", "Install {program}, or {otherwise}."),
+    "GBE705": ErrorText("`{command}` failed with exit status {status}.", "{advice}"),
     "GBE706": ErrorText(
-        "{count} would differ from what GraphBus generates now: {names}.",
-        "Run the same command with --force instead of --check.",
+        "GraphBus would now generate different content for {count}: {names}.",
+        "To update them, run the same command with --force instead of --check.",
     ),
     "GBE710": ErrorText(
         "The agents import packages that are not pinned to a version: {modules}.",
         "Pin them with their hashes, e.g. `uv pip compile --generate-hashes deps.in -o requirements.txt`, and pass the "
-        "file: --requirements requirements.txt. Name packages that the agents can do without with --optional.",
+        "file: --requirements requirements.txt. Pass packages that the agents can do without to --optional.",
     ),
     "GBE711": ErrorText(
-        "{path} does not pin every requirement: {reason}.",
+        "This file does not pin every requirement: {reason}.",
         "Generate it with hashes, e.g. with `uv pip compile --generate-hashes` or `pip-compile --generate-hashes`.",
     ),
     "GBE712": ErrorText(
-        "The base image {image} has no digest, so it may be another image tomorrow.",
-        "Write NAME:TAG@sha256:..., or allow it with --allow-unpinned.",
+        "The base image {image} is not pinned: without a digest, its tag may later refer to a different image.",
+        "Write NAME:TAG@sha256:..., or pass --allow-unpinned.",
     ),
     "GBE713": ErrorText(
         "There is no pinned base image for Python {version}.",
-        "Use one of {known}, or another image with `graphbus docker build --base`.",
+        "Pass one of these versions with --python: {known}. Or pass another image with `graphbus docker build --base`.",
     ),
-    "GBE714": ErrorText("{path} cannot be put into the image: {reason}.", "Use files inside the project folder."),
+    "GBE714": ErrorText(
+        "{path} cannot be added to the image: {reason}.",
+        "{advice}",
+    ),
     "GBE715": ErrorText(
         "{program} is installed, but its engine does not answer: {reason}.", "Start the engine, or {otherwise}."
     ),
@@ -396,72 +428,78 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "Set it in [project] of pyproject.toml, or pass {option} {example}.",
     ),
     "GBE720": ErrorText(
-        "The image {image} may be another one tomorrow: it has no digest, and no tag but `latest`.",
-        "Use a digest or a tag that is never moved, e.g. --image {example}.",
+        "The image {image} is not pinned: without a digest or a tag other than `latest`, its name may later refer "
+        "to a different image.",
+        "Use a digest or a tag that never moves, e.g. --image {example}.",
     ),
     "GBE722": ErrorText(
-        "The agents cannot run in separate pods, because a bus does not reach into another process; {count} would be cut: "
-        "{edges}.",
+        "The agents cannot run in separate pods, because a bus connects only agents of one process; {count} would "
+        "be lost: {edges}.",
         "Keep the agents together with --topology single.",
     ),
     "GBE723": ErrorText(
-        "{first} and {second} would have the same name in the cluster: {label}.",
+        "{first} and {second} would have the same name in the cluster, {label}.",
         "Rename one of the agents, or keep them together with --topology single.",
     ),
     "GBE724": ErrorText(
-        "The cluster has no name for {agent}: it contains none of the characters a-z and 0-9.",
+        "No name in the cluster can be derived from the agent {agent}: its name contains none of the characters "
+        "a-z and 0-9.",
         "Rename the agent, or keep the agents together with --topology single.",
     ),
     "GBE728": ErrorText(
         "{name} would have {replicas} replicas, each with a bus of its own.",
-        "Remove `replicas` from the overlay: an event reaches only the process that published it.",
+        "Remove `replicas` from the overlay: an event reaches only agents in the process that published it.",
     ),
     "GBE729": ErrorText(
-        "The manifests must be for the namespace {namespace}, but name {found}.",
-        "Generate them with another --namespace, or name the folder with the right ones.",
+        "The manifests must be for the namespace {namespace}, but they use: {found}.",
+        "Generate them again with --namespace {namespace}, or pass the folder that contains the right manifests.",
     ),
     "GBE730": ErrorText(
         "There is no {file} in this folder.",
-        "Run `graphbus k8s generate` to write one, or name the folder that has it.",
+        "Run `graphbus k8s generate` to write one, or pass the folder that contains it.",
     ),
     "GBE731": ErrorText(
-        "kubectl knows no cluster to deploy to: {reason}.",
-        "Choose a cluster with `kubectl config use-context`, or for this command with --context.",
+        "kubectl has no cluster to deploy to: {reason}.",
+        "Choose a cluster with `kubectl config use-context`, or pass --context for this command only.",
     ),
     "GBE732": ErrorText(
         "Deploying to {target} needs confirmation, but there is no terminal to ask on.",
         "Pass --yes to deploy without confirmation, or --dry-run to see what would happen.",
     ),
-    "GBE733": ErrorText("kustomize cannot render this folder: {reason}.", "Correct the file that kustomize names."),
+    "GBE733": ErrorText(
+        "kustomize cannot render this folder: {reason}.",
+        "Create or correct the file that the message names, or remove it from `kustomization.yaml` in this folder.",
+    ),
     "GBE734": ErrorText(
         "--image needs manifests with exactly one image, but these name {names}.",
-        "Use an overlay with `images:` instead.",
+        "Leave --image out. To set several images, use a kustomize overlay with `images:`.",
     ),
     "GBE736": ErrorText(
-        "{path} does not exist, so the jobs have nothing to install GraphBus from.",
-        "Write `graphbus @ https://...` into it, with the address and the hash of a wheel, or build one from a checkout: "
-        "`python -m pip wheel --no-deps --wheel-dir wheels FOLDER && printf '%s\\n' ./{wheel} pytest > {file}`; then add "
-        "what the agents import. Or name another file with --requirements.",
+        "{path} does not exist, so the jobs cannot install GraphBus.",
+        "Create it with the line `graphbus @ https://...`: the address and the hash of a wheel. Or build a wheel "
+        "from a checkout of GraphBus in FOLDER: `python -m pip wheel --no-deps --wheel-dir wheels FOLDER && "
+        "printf '%s\\n' ./{wheel} pytest > {file}`. Then add the packages that the agents import. To use another "
+        "file, pass --requirements.",
     ),
     "GBE737": ErrorText(
         "{value} cannot be used in a pipeline as a {kind}.",
-        "Use one line without control characters and without `${{{{`. A path must lie inside the project, without "
-        "`*?[]{{}}$\\`, and must not begin with one of `-#!~`.",
+        "{advice}",
     ),
     "GBE738": ErrorText(
         "The project does not allow Python {wanted}: it requires {requires}.",
         "Pass another version with --python, or leave the option out to get one that fits.",
     ),
     "GBE739": ErrorText(
-        "This line would install another package: on public indexes, `graphbus` belongs to someone else.",
+        "This line would install a different package: on public indexes, the name `graphbus` belongs to another "
+        "project.",
         "Pin GraphBus with its hash, or by the address of its wheel: `graphbus @ https://...`.",
     ),
     "GBE745": ErrorText(
         "The contracts of {state} cannot be read: {reason}.",
-        "Correct that first. `graphbus check` shows what is wrong with source files.",
+        "Compare with another revision, in which this file can be read.",
     ),
     "GBE746": ErrorText(
         "There are neither agents nor artifacts in {path}.",
-        "Name the folder with the agents; `graphbus build` writes artifacts.",
+        "Pass the folder that contains the agents, or write artifacts with `graphbus build` first.",
     ),
 }

@@ -19,11 +19,12 @@ Runtime Mode; see also `graphbus run`. Without an entry point the graph stays up
   --entrypoint MODULE:FUNCTION  call this function when the graph is ready
   --artifacts DIR               the artifact folder (.graphbus)
   --allow-drift                 start although source files differ from what was built
+  --ledger LEDGER               keep events there until they are handled (sqlite)
   --confined                    enforce [tool.graphbus.powers] with Landlock and seccomp
   --health [HOST:]PORT          answer probes and metrics there (127.0.0.1)
   --serve [HOST:]PORT           take calls and events over HTTP there (127.0.0.1)
 """
-_VALUES = ("entrypoint=", "artifacts=", "health=", "serve=", "only=")
+_VALUES = ("entrypoint=", "artifacts=", "health=", "serve=", "only=", "ledger=")
 _SWITCHES = ("allow-drift", "confined", "help")
 
 
@@ -42,7 +43,9 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 def parse_arguments(words: Sequence[str]) -> Arguments | None:
-    """Parse the words after the command; None for `--help`. A repeated option overrides the earlier one; `--only` accumulates.
+    """Parse the words after the command; return None for `--help`.
+
+    If an option is repeated, its last value counts; the values of `--only` are all kept.
 
     Raises:
         UsageError: GBE110 for an unknown option, an option without its value, or a positional argument.
@@ -55,17 +58,19 @@ def parse_arguments(words: Sequence[str]) -> Arguments | None:
         if rest:
             raise GetoptError(f"unexpected argument {rest[0]}")
     except GetoptError as error:
-        raise UsageError("GBE110", message=f"{error.msg[:1].upper()}{error.msg[1:]}.", command=COMMAND) from None
-    given = {"--artifacts": ".graphbus", **dict(options)}
-    if "--help" in given or "-h" in given:
+        message = f"{error.msg[:1].upper()}{error.msg[1:]}."
+        raise UsageError("GBE110", message=message, command=COMMAND, purpose="see its options") from None
+    values = {"--artifacts": ".graphbus", **dict(options)}
+    if "--help" in values or "-h" in values:
         return None
-    entrypoint, serve = given.get("--entrypoint", ""), given.get("--serve", "")
+    entrypoint, serve = values.get("--entrypoint", ""), values.get("--serve", "")
     request = RuntimeConfig(
-        artifacts=given["--artifacts"],
+        artifacts=values["--artifacts"],
         entrypoint=entrypoint,
-        allow_drift="--allow-drift" in given,
-        is_confined="--confined" in given,
+        allow_drift="--allow-drift" in values,
+        is_confined="--confined" in values,
         only=tuple(value for name, value in options if name == "--only"),
+        ledger=values.get("--ledger"),
         is_serving=bool(serve) or not entrypoint,  # a graph that stays up delivers on its own thread
     )
-    return Arguments(request, given.get("--health", ""), serve)
+    return Arguments(request, values.get("--health", ""), serve)

@@ -64,12 +64,14 @@ class TopicContracts:
         return True
 
     def admit(self, topic: str) -> PayloadCheck | None:
-        """Return the function that checks and freezes payloads of the topic, None for no check; the bus asks once per topic.
+        """Return the function that checks and freezes payloads of a topic; None if nothing is checked.
+
+        The bus calls this when the topic is first used.
 
         Raises:
-            RunError: GBE619 for a topic that no agent knows, if the validation is strict.
+            RunError: GBE619 for a topic that no agent knows, if the validation is strict; otherwise that is logged.
         """
-        if self._validation == "off":
+        if self._validation == "off":  # nothing is checked
             return None
         if not self._is_known(topic):
             unknown = RunError("GBE619", topic=topic, suggestion=did_you_mean(topic, self._schemas))
@@ -77,53 +79,61 @@ class TopicContracts:
                 raise unknown
             _log.warning("%s", unknown.sentence)
         schema = self._schemas.get(topic)
-        return freeze if schema is None else self._check_for(topic, _as_published(schema))
+        return freeze if schema is None else self._make_check(topic, _replace_bytes(schema))
 
-    def _check_for(self, topic: str, schema: Schema) -> PayloadCheck:
-        """Make the check of one topic: plain payloads take a fast path, any other payload is frozen and then checked."""
+    def _make_check(self, topic: str, schema: Schema) -> PayloadCheck:
+        """Return the function that checks and freezes payloads of one topic; for a misfit, GBE614 is raised or logged.
+
+        JSON values that fit take a fast path. Any other payload is frozen first and then checked.
+        """
 
         def report(frozen: Json) -> None:
-            _report("GBE614", problems_of(schema, frozen), self._validation, topic=topic)
+            _raise_or_log("GBE614", problems_of(schema, frozen), self._validation, topic=topic)
 
         check = check_for(schema, report)
 
         def freeze_and_check(payload: Json) -> Json:
             frozen = freeze(payload)
-            check({} if frozen is None else frozen)
+            check({} if frozen is None else frozen)  # None is a payload without fields
             return frozen
 
         return payload_check_for(schema, freeze_and_check, limit=MAX_PAYLOAD_BYTES)
 
     def _is_known(self, topic: str) -> bool:
+        """True if an agent declares the topic or a pattern or prefix of it, or if every topic is allowed."""
         if self._prefixes is None or any(map(topic.startswith, self._prefixes)):
             return True
         return topic in self._schemas or any(matches(pattern, topic) for pattern in self._schemas)
 
 
-def _report(code: str, problems: tuple[ValueProblem, ...], validation: Validation, **data: str) -> None:
-    """Raise or log the problems of a value, depending on the validation; nothing if there are none."""
+def _raise_or_log(code: str, problems: tuple[ValueProblem, ...], validation: Validation, **data: str) -> None:
+    """Make an error of the problems of a value, and raise it if the validation is strict, else log it.
+
+    Nothing happens if there are no problems or the validation is `off`. `data` are the fields of the error's message.
+    """
     if not problems or validation == "off":
         return
-    wrong = misfit_error(code, problems, **data)
+    misfit = misfit_error(code, problems, **data)
     if validation == "strict":
-        raise wrong
-    _log.warning("%s", wrong.sentence)
+        raise misfit
+    _log.warning("%s", misfit.sentence)
 
 
-def _as_published(schema: Schema) -> Schema:
+def _replace_bytes(schema: Schema) -> Schema:
     """Return the schema with text in place of bytes: a payload is JSON, where bytes are base64 text."""
-    return Schema(tuple(map(_field_as_published, schema.fields)), schema.is_open)
+    return Schema(tuple(map(_replace_bytes_in_field, schema.fields)), schema.is_open)
 
 
-def _field_as_published(field: Field) -> Field:
-    return Field(field.name, _type_as_published(field.type), field.required)
+def _replace_bytes_in_field(field: Field) -> Field:
+    return Field(field.name, _replace_bytes_in_type(field.type), field.required)
 
 
-def _type_as_published(of: Type) -> Type:
-    if of.kind == "bytes":
+def _replace_bytes_in_type(type_: Type) -> Type:
+    """Return the type with text in place of bytes at any depth."""
+    if type_.kind == "bytes":
         return STR
-    args, fields = tuple(map(_type_as_published, of.args)), tuple(map(_field_as_published, of.fields))
-    return Type(of.kind, args, of.values, of.name, fields) if args or fields else of
+    args, fields = tuple(map(_replace_bytes_in_type, type_.args)), tuple(map(_replace_bytes_in_field, type_.fields))
+    return Type(type_.kind, args, type_.values, type_.name, fields) if args or fields else type_
 
 
 def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], validation: Validation) -> TopicContracts:
@@ -134,7 +144,7 @@ def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], vali
     }
     schemas |= dict.fromkeys(external)
     schemas |= {topic.name: topic.schema for topic in artifacts.topics.topics}
-    computed = [said.prefix for agent in agents for said in agent.publications if not said.topic]
+    computed = [each.prefix for agent in agents for each in agent.publications if not each.topic]
     return TopicContracts(schemas, computed, validation)
 
 
@@ -145,7 +155,8 @@ class CheckedMethod:
         agent: The agent that the method belongs to.
         spec: Its contract.
         validation: Whether arguments and results that do not fit raise, are logged, or are not checked.
-        function: The method of the class; its annotations name the classes that arguments are converted to.
+        function: The method of the class; its annotations name the classes that arguments are converted to. None: arguments are
+            not converted.
 
     Attributes:
         promised_schema: The schema of results; None when they are not checked.
@@ -168,77 +179,75 @@ class CheckedMethod:
     @cached_property
     def accept(self) -> Check:
         """A function that checks the dict of arguments, converts them, and returns them; GBE622 is raised or logged."""
-        check = _unchanged if self._checked_schema is None else self._argument_check(self._checked_schema)
-        return (lambda arguments: self._converted(check(arguments))) if self._makers else check
+        check = _return_unchanged if self._checked_schema is None else self._make_argument_check(self._checked_schema)
+        return (lambda arguments: self._convert_arguments(check(arguments))) if self._makers else check
 
-    def _argument_check(self, schema: Schema) -> Check:
+    def _make_argument_check(self, schema: Schema) -> Check:
+        """Return a function that returns the dict of arguments unchanged; for a misfit, GBE622 is raised or logged."""
+
         def report(arguments: dict[str, Any]) -> dict[str, Any]:
-            self._report("GBE622", problems_of(schema, arguments, is_closed=True))
+            self._raise_or_log("GBE622", problems_of(schema, arguments, is_closed=True))
             return arguments
 
         return check_for(schema, report, is_closed=True)
 
     @cached_property
     def _makers(self) -> Mapping[str, Make]:
-        """Parameter -> the function that converts JSON to its annotation; a warning is logged where there is none."""
+        """Parameter -> the function that converts JSON to its annotation; a parameter that needs one but has none is logged."""
         makers = makers_for(self._function)
         schema = self._spec.input_schema
         for name, why in makers.unmade.items():
             field = None if schema is None else schema.get(name)
             if field is None or _may_be_object(field.type):
-                _log.warning(
-                    "%s.%s gets the argument %s unconverted: %s",
-                    self._agent,
-                    self.name,
-                    name,
-                    clip_text(why),
-                )
+                unconverted = "%s.%s gets the argument %s unconverted: %s"
+                _log.warning(unconverted, self._agent, self.name, name, clip_text(why))
         return makers.by_name
 
-    def _converted(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments with JSON replaced by objects of the annotated classes."""
-        made, problems = dict(arguments), list[ValueProblem]()
+    def _convert_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments with JSON replaced by objects of the annotated classes; GBE622 is raised or logged."""
+        converted, problems = dict(arguments), list[ValueProblem]()
         for name, make in self._makers.items():
-            given = made.get(name)
-            is_json = is_json_shaped(given)
-            if name not in made or not (is_json or issubclass(type(given), dict | list)):
-                continue
+            argument = converted.get(name)
+            is_json = is_json_shaped(argument)
+            if name not in converted or not (is_json or issubclass(type(argument), dict | list)):
+                continue  # it is left out, or an object already
             try:
-                made[name] = make(given)
+                converted[name] = make(argument)
             except UnfitError as unfit:
                 if is_json:  # otherwise it holds objects, for instance of a subclass, which the method may accept
                     problems += [each.below(name) for each in unfit.problems]
-        self._report("GBE622", tuple(problems))
-        return made
+        self._raise_or_log("GBE622", tuple(problems))
+        return converted
 
     @cached_property
     def release(self) -> Check:
-        """A function that checks a result, or what it awaits to, and returns it; GBE623 is raised or logged."""
+        """A function that checks a result and returns it; GBE623 is raised or logged. An awaitable is checked when awaited."""
         schema = self.promised_schema
-        return _unchanged if schema is None else check_for(schema, self._release_slowly)
+        return _return_unchanged if schema is None else check_for(schema, self._check_result_fully)
 
-    def _release_slowly(self, result: Any) -> Any:
-        """Check what the fast check did not accept: awaitables, None, objects of other classes, and wrong results."""
+    def _check_result_fully(self, result: Any) -> Any:
+        """Check a result that did not pass the fast check, and return it (or an awaitable of it); GBE623 is raised or logged."""
         promised = self.promised_schema
-        if issubclass(type(result), Awaitable):  # it was called in an async handler
-            return self._release_later(result)
+        if issubclass(type(result), Awaitable):  # the result of a call that an async handler makes
+            return self._check_awaited_result(result)
         if promised is not None and (promised.fields or result is not None):  # None fits a schema without fields
-            self._report("GBE623", problems_of(promised, result))
+            self._raise_or_log("GBE623", problems_of(promised, result))
         return result
 
-    async def _release_later(self, awaited: Awaitable[Any]) -> Any:
+    async def _check_awaited_result(self, awaited: Awaitable[Any]) -> Any:
         return self.release(await awaited)
 
-    def _report(self, code: str, problems: tuple[ValueProblem, ...]) -> None:
-        _report(code, problems, self._validation, agent=self._agent, method=self.name)
+    def _raise_or_log(self, code: str, problems: tuple[ValueProblem, ...]) -> None:
+        _raise_or_log(code, problems, self._validation, agent=self._agent, method=self.name)
 
 
-def _unchanged(value: Any) -> Any:
+def _return_unchanged(value: Any) -> Any:
     return value
 
 
-def _may_be_object(of: Type) -> bool:
-    return of.kind in ("record", "unknown") or any(map(_may_be_object, of.args))
+def _may_be_object(type_: Type) -> bool:
+    """True if a value of the type, or a part of it, may be an object of a class."""
+    return type_.kind in ("record", "unknown") or any(map(_may_be_object, type_.args))
 
 
 Arguments = dict[str, Any]
@@ -262,9 +271,9 @@ def compile_call(
         return method.release(bound(**method.accept(arguments)))
 
     if is_async or bus.middleware:
-        return lambda arguments: _run(bus, agent, method, bound, arguments)
-    schema = method.plain_schema
-    order = None if schema is None else _order_of(bound, schema)
+        return lambda arguments: _call_with_checks(bus, agent, method, bound, arguments)
+    schema = method.plain_schema  # None if arguments are converted, which the faster function below cannot do
+    order = None if schema is None else _positional_order(bound, schema)
     if schema is None or order is None:
         return bus.caller(call_plainly, owner=agent)
     function = checked_call_for(
@@ -273,23 +282,26 @@ def compile_call(
     return bus.caller(function, owner=agent)
 
 
-def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | None:
-    """Return the names of all fields in the order of the method's parameters; None if they cannot all be passed by position.
+def _positional_order(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | None:
+    """Return the names of all arguments in the order of the method's parameters; None if they cannot all be passed by position.
 
-    A call by position takes half the time of a call by name.
+    That needs a closed schema, no optional arguments and no keyword-only parameters. A call by position takes half the time of
+    a call by name.
     """
     code = getattr(getattr(bound, "__func__", None), "__code__", None)
     if code is None or schema.is_open or not all(field.required for field in schema.fields):
         return None
     names: tuple[str, ...] = code.co_varnames[1 : len(schema.fields) + 1]
-    is_plain = code.co_posonlyargcount == 0 and code.co_argcount > len(schema.fields)
+    is_plain = code.co_posonlyargcount == 0 and code.co_argcount > len(schema.fields)  # all fields, and `self`
     return names if is_plain and set(names) == schema.names else None
 
 
-def _run(bus: MessageBus, agent: str, method: CheckedMethod, bound: Callable[..., Any], arguments: Arguments) -> Any:
+def _call_with_checks(
+    bus: MessageBus, agent: str, method: CheckedMethod, bound: Callable[..., Any], arguments: Arguments
+) -> Any:
     """Check the arguments, run the method on the bus inside of the middleware, and check the result."""
     accepted = method.accept(arguments)
-    caller = copy_context() if bus.middleware else None
+    caller = copy_context() if bus.middleware else None  # the method may run on another thread
 
     def call() -> Any:
         if caller is None:

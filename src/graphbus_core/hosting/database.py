@@ -13,11 +13,12 @@ from contextlib import ExitStack, contextmanager
 from threading import Lock
 
 from graphbus_core.errors import Place, RunError
+from graphbus_core.errors.system import MOVE_AWAY, UPGRADE, advise_on, reason_of
 from graphbus_core.store.folders import make_private
 
 MEMORY = ":memory:"
 _VERSION = 1
-"""The version of the tables, stored as `user_version`; raised when they change."""
+"""The version of the tables, stored as `user_version`; to be increased when the tables change."""
 _COMPANIONS = ("-journal", "-wal", "-shm")
 """Suffixes of the files that SQLite creates beside a database."""
 
@@ -54,14 +55,14 @@ class Database:
         self._in_use = Lock()
         if path != MEMORY:
             self._make_file()
-        with self._refusals():
+        with self._translate_errors():
             self._connection = sqlite3.connect(
                 path, timeout=timeout_s, isolation_level=None, check_same_thread=False, cached_statements=32
             )
-        with ExitStack() as on_failure, self._refusals():
+        with ExitStack() as on_failure, self._translate_errors():
             on_failure.callback(self._connection.close)
             self._prepare(timeout_s)
-            on_failure.pop_all()
+            on_failure.pop_all()  # it succeeded: keep the connection open
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
@@ -70,7 +71,7 @@ class Database:
         Raises:
             RunError: GBE643, GBE644, GBE645.
         """
-        with self._in_use, self._refusals():
+        with self._in_use, self._translate_errors():
             yield self._connection
 
     @contextmanager
@@ -110,46 +111,54 @@ class Database:
             self._connection.close()
 
     @contextmanager
-    def _refusals(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turn errors of SQLite in the block into RunErrors that name the file."""
         try:
             yield
         except sqlite3.Error as error:
-            raise self._refusal_of(error) from None
+            raise self._translate_error(error) from None
 
-    def _refusal_of(self, error: sqlite3.Error) -> RunError:
+    def _translate_error(self, error: sqlite3.Error) -> RunError:
         """Return the RunError for an error of SQLite."""
         kind = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
         if kind in _BUSY:
-            return self._refuse("GBE644")
+            return self._make_error("GBE644")
         if kind in _DAMAGED:
-            return self._refuse("GBE643", reason=f"it is damaged ({error})")
-        return self._refuse("GBE645", reason=str(error))
+            return self._make_error("GBE643", reason=f"it is damaged ({error})", advice=MOVE_AWAY)
+        return self._make_error(
+            "GBE645", reason=str(error), advice="Check that you may read and write this file and its folder."
+        )
 
-    def _refuse(self, code: str, **data: object) -> RunError:
+    def _make_error(self, code: str, **data: object) -> RunError:
+        """Make an error about this file; `data` are the further fields of its message."""
         where = None if self._path == MEMORY else Place(self._path)
         return RunError(code, where=where, what=self._what, **data)
 
     def _make_file(self) -> None:
+        """Create the file and its folder if they are missing, for the owner only; raise GBE645 if the file cannot be used."""
         try:
             make_private(self._path, _COMPANIONS)
         except OSError as error:
-            raise self._refuse("GBE645", reason=(error.strerror or str(error)).lower()) from None
+            raise self._make_error("GBE645", reason=reason_of(error), advice=advise_on(error, self._path)) from None
 
     def _prepare(self, timeout_s: float) -> None:
-        """Verify that the file is ours, create the tables in an empty one, and choose the journal mode."""
-        self._connection.execute("BEGIN")  # so that `_is_ours` reads its pragmas from one snapshot
+        """Verify that the file is ours, create the tables in an empty one, and choose the journal mode.
+
+        Raises:
+            RunError: GBE643 when the file belongs to another program or a newer GraphBus.
+        """
+        self._connection.execute("BEGIN")  # so that `_has_own_tables` reads its pragmas from one snapshot
         try:
-            is_ours = self._is_ours()
+            has_tables = self._has_own_tables()
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        if not is_ours:
+        if not has_tables:
             self._make_tables()
         self._use_wal(timeout_s)
         self._connection.execute("PRAGMA synchronous = NORMAL")
 
-    def _is_ours(self) -> bool:
+    def _has_own_tables(self) -> bool:
         """True for a file with our tables, False for an empty file; raise GBE643 for any other."""
         application_id, version, tables = (
             self._connection.execute(question).fetchone()[0]
@@ -158,15 +167,15 @@ class Database:
         if not tables and not application_id:
             return False
         if application_id != self._application_id:
-            raise self._refuse("GBE643", reason="it belongs to another program")
+            raise self._make_error("GBE643", reason="it belongs to another program", advice=MOVE_AWAY)
         if version > _VERSION:
-            raise self._refuse("GBE643", reason="a newer GraphBus has written it")
+            raise self._make_error("GBE643", reason="a newer GraphBus has written it", advice=UPGRADE)
         return True
 
     def _make_tables(self) -> None:
         """Create the tables in one transaction, unless another process has done so in the meantime."""
         with self.write_transaction() as connection:
-            if self._is_ours():
+            if self._has_own_tables():
                 return
             for statement in self._tables:
                 connection.execute(statement)
@@ -176,7 +185,8 @@ class Database:
     def _use_wal(self, timeout_s: float) -> None:
         """Set the journal mode WAL, in which readers and a writer do not block each other.
 
-        SQLite's own timeout does not cover this statement, so it is repeated here while the file is busy.
+        SQLite's own timeout does not cover this statement. So it is repeated here while the file is busy, for `timeout_s`; after
+        that the error of SQLite is raised.
         """
         deadline = time.monotonic() + timeout_s
         while True:

@@ -30,7 +30,7 @@ from graphbus_core.model.topics import matches
 from graphbus_core.schema.json import Json
 
 Note = Callable[[DeadLetter, tuple[DeadLetter, ...]], None]
-"""Called with a letter that was replayed, and the dead letters that its event has caused since; none when it was handled."""
+"""Called with a replayed letter and the new dead letters of its event; these are empty if the event was handled."""
 
 _MOST_WAITING = 1000
 """How many replayed letters may wait for retries at a time; then the next delivery waits for them."""
@@ -42,7 +42,7 @@ class _Graph(Protocol):
     bus: MessageBus
 
     def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
-        """Wait until the event is done, or only retries are left; False when the graph stops first."""
+        """Wait until the event is done or, with `is_rest_enough`, only retries are left; False if it is not done then."""
 
 
 class Replayer:
@@ -62,7 +62,8 @@ class Replayer:
     def deliver(self, letter: DeadLetter) -> None:
         """Deliver the event of a letter again, with the same ids and a new set of attempts.
 
-        It goes to the subscription that failed; an event that never reached a handler goes to all its subscriptions.
+        It goes to the subscription that failed; an event that never reached a handler goes to all its subscriptions. Returns
+        when only retries are left, or, while `_MOST_WAITING` letters wait for retries, when the event is done.
 
         Raises:
             RunError: GBE649 for a letter whose handler is gone, GBE615 on a closed bus, GBE648 inside a handler.
@@ -75,52 +76,58 @@ class Replayer:
         self.note_finished()
 
     def wait(self) -> None:
-        """Wait until all deliveries that have begun are done or the graph stops, and report them."""
-        all(self._graph.wait_for(receipt) for _, _, receipt in list(self._running))
+        """Wait until all deliveries that have begun are done or the graph stops; call `note` for those that are done."""
+        all(self._graph.wait_for(receipt) for _, _, receipt in list(self._running))  # `all` ends when the graph stops
         self.note_finished()
 
     def note_finished(self) -> None:
-        """Call `note` for each delivery that is done; none for a letter whose delivery the end of the bus cut short."""
+        """Call `note` for each finished delivery, and remove its letter from the bus.
+
+        If the bus was closed during the delivery, the letter stays, and its new dead letters are removed instead.
+        """
         bus, running, self._running = self._graph.bus, self._running, []
         for letter, event, receipt in running:
             if not receipt.is_done:
                 self._running.append((letter, event, receipt))
                 continue
-            died = bus.release_dead_letters(event)
-            is_stopped = any(each.reason == "closed" for each in died)
-            for each in died if is_stopped else (letter,):
+            new_letters = bus.release_dead_letters(event)
+            is_stopped = any(each.reason == "closed" for each in new_letters)
+            for each in new_letters if is_stopped else (letter,):
                 bus.forget_dead_letter(each)
             if not is_stopped:
-                self._note(letter, died)
+                self._note(letter, new_letters)
 
 
 def replay_all(graph: _Graph, letters: Iterable[DeadLetter] | None) -> tuple[DeadLetter, ...]:
-    """Replay letters, by default those that the bus remembers; deliver nothing if the handler of one of them is gone.
+    """Replay letters and wait until all are done; deliver nothing if the handler of one of them is gone.
+
+    Args:
+        letters: The letters; None: those that the bus remembers.
 
     Returns:
         The new dead letters of the events that failed again.
 
     Raises:
-        RunError: What `Replays.deliver` raises, and GBE615 when the bus is closed before all are done.
+        RunError: What `Replayer.deliver` raises, and GBE615 when the bus is closed before all are done.
     """
     bus, results = graph.bus, dict[int, tuple[DeadLetter, ...]]()
 
-    def note(letter: DeadLetter, died: tuple[DeadLetter, ...]) -> None:
-        results[id(letter)] = died
+    def note(letter: DeadLetter, new_letters: tuple[DeadLetter, ...]) -> None:
+        results[id(letter)] = new_letters
         if isinstance(bus.keeper, DeadLetterKeeper):
-            bus.keeper.write_replay_result(letter, died)
+            bus.keeper.write_replay_result(letter, new_letters)
 
-    again = tuple(bus.dead_letters() if letters is None else letters)
-    for letter in again:
+    selected = tuple(bus.dead_letters() if letters is None else letters)
+    for letter in selected:
         find_subscription(bus, letter)
-    replays = Replayer(graph, note)
-    for letter in again:
-        replays.deliver(letter)
-    replays.wait()
-    unfinished = [letter for letter in again if id(letter) not in results]
+    replayer = Replayer(graph, note)
+    for letter in selected:
+        replayer.deliver(letter)
+    replayer.wait()
+    unfinished = [letter for letter in selected if id(letter) not in results]
     if unfinished:
         raise RunError("GBE615", topic=unfinished[0].event.topic)
-    return tuple(dead for letter in again for dead in results[id(letter)])
+    return tuple(dead for letter in selected for dead in results[id(letter)])
 
 
 def find_subscription(bus: MessageBus, letter: DeadLetter) -> LiveSubscription | None:
@@ -147,17 +154,17 @@ _PATIENCE_S = 0.25
 """How long a delivery waits while another process writes to the file."""
 _PAUSE_S = 1.0
 """Seconds without another attempt after the file could not be written."""
-_PENDING = 1000
+_MOST_PENDING = 1000
 """How many letters that could not be written are held in memory; the oldest are dropped beyond it."""
 
-_IDS = ("topic", "src", "hops", "event_id", "causation_id", "correlation_id")
-_OF_EVENT = {name: name for name in _IDS} | {"event_time": "timestamp"}
+_EVENT_FIELDS = ("topic", "src", "hops", "event_id", "causation_id", "correlation_id")
+_EVENT_COLUMNS = {name: name for name in _EVENT_FIELDS} | {"event_time": "timestamp"}
 """Column -> the field of an event that is kept in it."""
-_FACTS = ("subscription", "reason", "error", "place", "attempts", "traceback")
-_OF_LETTER = {name: name for name in _FACTS} | {"first_time": "first_timestamp", "last_time": "timestamp"}
+_LETTER_FIELDS = ("subscription", "reason", "error", "place", "attempts", "traceback")
+_LETTER_COLUMNS = {name: name for name in _LETTER_FIELDS} | {"first_time": "first_timestamp", "last_time": "timestamp"}
 """Column -> the field of a dead letter."""
-_WRITTEN = (*_OF_EVENT, *_OF_LETTER, "trail", "payload")
-_READ = (*_WRITTEN, "id", "replays", "has_payload")
+_WRITTEN_COLUMNS = (*_EVENT_COLUMNS, *_LETTER_COLUMNS, "trail", "payload")
+_READ_COLUMNS = (*_WRITTEN_COLUMNS, "id", "replays", "has_payload")
 _TABLES = (  # `is_replaying` was used by earlier versions; it stays because a change of the tables needs a new version
     "CREATE TABLE letters (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, src TEXT NOT NULL,"
     " event_time REAL NOT NULL, hops INTEGER NOT NULL, event_id TEXT NOT NULL, causation_id TEXT NOT NULL,"
@@ -169,13 +176,13 @@ _TABLES = (  # `is_replaying` was used by earlier versions; it stays because a c
     "CREATE TABLE dropped (number INTEGER NOT NULL)",
     "INSERT INTO dropped VALUES (0)",
 )
-_INSERT = f"INSERT INTO letters ({', '.join(_WRITTEN)}) VALUES (:{', :'.join(_WRITTEN)})"  # noqa: S608 - our own names
-_SELECT = f"SELECT {', '.join(_READ[:-1])}, payload IS NOT NULL FROM letters"  # noqa: S608 - our own names
-_FAILED_AGAIN = (
+_INSERT = f"INSERT INTO letters ({', '.join(_WRITTEN_COLUMNS)}) VALUES (:{', :'.join(_WRITTEN_COLUMNS)})"  # noqa: S608 - our own names
+_SELECT = f"SELECT {', '.join(_READ_COLUMNS[:-1])}, payload IS NOT NULL FROM letters"  # noqa: S608 - our own names
+_UPDATE_FAILED = (
     "UPDATE letters SET error = :error, place = :place, traceback = :traceback, reason = :reason, last_time = :last_time,"
     " attempts = attempts + :attempts WHERE id = :id"
 )
-_TOO_MANY = "SELECT id FROM letters ORDER BY id DESC LIMIT 1 OFFSET ?"
+_FIND_NEWEST_TO_DROP = "SELECT id FROM letters ORDER BY id DESC LIMIT 1 OFFSET ?"
 
 
 class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,6 +254,7 @@ class DeadLetterFile:
         return next(map(_letter_of, self._query(query, letter.event.event_id, letter.subscription)), None)
 
     def _query(self, query: str, *values: object) -> list[Sequence[Any]]:
+        """Run a SELECT statement with these values, and return all rows."""
         with self._database.connection() as connection:
             found: list[Sequence[Any]] = connection.execute(query, values).fetchall()
             return found
@@ -279,7 +287,8 @@ class DeadLetterFile:
 
         Args:
             kept: The letter that was replayed.
-            failed: The new dead letters of its event. For a letter without a subscription, they replace it.
+            failed: The new dead letters of its event; empty if it was handled. If the letter has no subscription, they replace
+                it; otherwise it gets the error of the last one, and their attempts are added.
         """
         with self._database.write_transaction() as connection:
             if not kept.letter.subscription or not failed:
@@ -288,14 +297,15 @@ class DeadLetterFile:
                 self._drop_the_oldest(connection)
                 return
             attempts = sum(letter.attempts for letter in failed)
-            connection.execute(_FAILED_AGAIN, {**_row_of(failed[-1]), "attempts": attempts, "id": kept.id})
+            connection.execute(_UPDATE_FAILED, {**_row_of(failed[-1]), "attempts": attempts, "id": kept.id})
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
 
     def _drop_the_oldest(self, connection: Any) -> None:
-        last = connection.execute(_TOO_MANY, (self._kept,)).fetchone()
+        """Delete the oldest letters beyond the limit, and add their number to `dropped`."""
+        last = connection.execute(_FIND_NEWEST_TO_DROP, (self._kept,)).fetchone()
         if last is not None:
             dropped = connection.execute("DELETE FROM letters WHERE id <= ?", last).rowcount
             connection.execute("UPDATE dropped SET number = number + ?", (dropped,))
@@ -304,8 +314,8 @@ class DeadLetterFile:
 class DeadLetterKeeper:
     """Writes the dead letters of a running graph to their file; the bus calls it with each one. Only `open` raises.
 
-    When the file cannot be written, that is logged, and the letters are tried again with later ones and in `close`. A delivery
-    waits for the file for at most a quarter of a second.
+    If the file cannot be written, that is logged, and the letters wait in memory. They are written with a later letter or in
+    `close`. A delivery waits for the file for at most a quarter of a second.
     """
 
     def __init__(self, path: str) -> None:
@@ -315,10 +325,10 @@ class DeadLetterKeeper:
         self._writing = Lock()
         self._not_before = 0.0
         self._is_closed = False
-        self._gathering = 0
+        self._open_batches = 0
 
     def open(self) -> None:
-        """Open the file at the start of a graph, so that a file that cannot be used keeps it from starting.
+        """Open the file at the start of a graph, so that the graph does not start if the file is unusable.
 
         Raises:
             RunError: GBE643, GBE645. A file that another process holds at the moment is opened later.
@@ -331,76 +341,80 @@ class DeadLetterKeeper:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Within the block, collect letters and write them in few transactions; closing a bus may make 100,000 of them."""
+        """Within the block, collect letters, and write them in few transactions: closing a bus may make 100,000 letters."""
         with self._writing:
-            self._gathering += 1
+            self._open_batches += 1
         try:
             yield
         finally:
             with self._writing:
-                self._gathering -= 1
+                self._open_batches -= 1
                 if self._pending and monotonic() >= self._not_before:
-                    self._write()
+                    self._write_pending()
 
     def __call__(self, letter: DeadLetter) -> None:
-        """Write a letter, or hold it in memory until the file can be written."""
+        """Write a letter, or hold it in memory until the file can be written.
+
+        A letter that comes after `close` is lost; of more than `_MOST_PENDING` held letters, the oldest is. Both are logged.
+        """
         with self._writing:
             if self._is_closed:
                 _log.error("a dead letter of %s was not saved: it came after the graph had stopped", letter.event.topic)
                 return
             self._pending.append(letter)
-            if len(self._pending) > _PENDING:
+            if len(self._pending) > _MOST_PENDING:
                 lost = self._pending.popleft()
                 _log.error("a dead letter of %s was not saved: too many wait to be written", lost.event.topic)
-            if monotonic() >= self._not_before and (not self._gathering or len(self._pending) == _PENDING):
-                self._write()
+            if monotonic() >= self._not_before and (not self._open_batches or len(self._pending) == _MOST_PENDING):
+                self._write_pending()
 
-    def write_replay_result(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
-        """Write the result of a replay: remove or update the letter, and add the new dead letters in `died`.
+    def write_replay_result(self, letter: DeadLetter, new_letters: Sequence[DeadLetter]) -> None:
+        """Write the result of a replay: remove or update the letter, or replace it by `new_letters`, see `end_replay`.
 
-        When it cannot be written, that is logged, and the letter stays in the file.
+        If the file cannot be written, that is logged, and the letter stays in the file.
         """
         with self._writing:
             for index, each in enumerate(self._pending):
-                if each is letter:
+                if each is letter:  # it is not in the file yet
                     del self._pending[index]
-                    self._pending.extend(died)
+                    self._pending.extend(new_letters)
                     return
-            _, error = attempt(lambda: self._note(letter, died))
+            _, error = attempt(lambda: self._update_file(letter, new_letters))
             if error is not None:
                 _log.error("the result of a replay was not written to %s: %s", self._path, _error_text(error))
 
-    def _note(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
-        """Write the result of a replay to the file."""
+    def _update_file(self, letter: DeadLetter, new_letters: Sequence[DeadLetter]) -> None:
+        """Write the result of a replay to the file. If the letter is not in the file any more, only add the new ones."""
         file = self._open_file()
         kept = file.find_by_event(letter)
         if kept is None:
-            file.add(died)
+            file.add(new_letters)
             return
         file.begin_replay(kept.id)
-        file.end_replay(kept, died)
+        file.end_replay(kept, new_letters)
 
     def close(self) -> None:
         """Make a last attempt to write the letters that wait, and close the file."""
         with self._writing:
             self._is_closed = True
             if self._pending:
-                self._write()
+                self._write_pending()
             if self._pending:
-                _log.error("%s not saved; the log above names them", _count(self._pending))
+                _log.error("%s not saved; the log above names them", _describe_count(self._pending))
             if self._file is not None:
                 self._file.close()
 
-    def _write(self) -> None:
-        """Write the pending letters; after an error, pause before the next attempt."""
+    def _write_pending(self) -> None:
+        """Write the pending letters. After an error, which is logged, keep them, and allow no attempt for `_PAUSE_S`."""
         _, error = attempt(lambda: self._open_file().add(self._pending))
         if error is None:
             self._pending.clear()
             return
         self._not_before = monotonic() + _PAUSE_S
-        _log.error("%s not saved to %s yet: %s", _count(self._pending), self._path, _error_text(error))
+        _log.error("%s not saved to %s yet: %s", _describe_count(self._pending), self._path, _error_text(error))
 
     def _open_file(self) -> DeadLetterFile:
+        """Return the file, which the first call opens; raise what `DeadLetterFile` raises."""
         if self._file is None:
             self._file = DeadLetterFile(self._path, timeout_s=_PATIENCE_S)
         return self._file
@@ -410,40 +424,40 @@ def _error_text(error: Exception) -> str:
     return error.sentence if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
 
 
-def _count(letters: deque[DeadLetter]) -> str:
+def _describe_count(letters: deque[DeadLetter]) -> str:
     return "1 dead letter is" if len(letters) == 1 else f"{len(letters)} dead letters are"
 
 
 def _row_of(letter: DeadLetter) -> dict[str, Any]:
-    """Return column -> value for a letter; the payload is None if it cannot be written as JSON."""
+    """Return column -> value of the row for a letter; the payload is None if it cannot be written as JSON."""
     event = letter.event
-    payload, error = attempt(lambda: _encode(event.payload))
-    row = {column: getattr(event, field) for column, field in _OF_EVENT.items()}
-    row |= {column: getattr(letter, field) for column, field in _OF_LETTER.items()}
-    row |= {"trail": _encode(event.trail), "payload": None if error else payload}
-    return {column: _storable(cell) if isinstance(cell, str) else cell for column, cell in row.items()}
+    payload, error = attempt(lambda: _encode_json(event.payload))
+    row = {column: getattr(event, field) for column, field in _EVENT_COLUMNS.items()}
+    row |= {column: getattr(letter, field) for column, field in _LETTER_COLUMNS.items()}
+    row |= {"trail": _encode_json(event.trail), "payload": None if error else payload}
+    return {column: _escape_surrogates(cell) if isinstance(cell, str) else cell for column, cell in row.items()}
 
 
-def _storable(text: str) -> str:
+def _escape_surrogates(text: str) -> str:
     """Return the text with lone surrogates escaped, which Python strings may hold but UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _letter_of(cells: Sequence[Any]) -> StoredLetter:
-    """Return the letter in a row of `_SELECT`."""
-    row = dict(zip(_READ, cells, strict=True))
+    """Return the letter in a row of `_SELECT`; `has_payload` is False if the payload is missing or not JSON."""
+    row = dict(zip(_READ_COLUMNS, cells, strict=True))
     payload = row["payload"]
-    value, wrong = attempt(lambda: None if payload is None else strict_json.loads(payload, any_text=True))
-    trail = [(heard, by) for heard, by in json.loads(row["trail"])]
-    of_event = {field: row[column] for column, field in _OF_EVENT.items()}
-    of_letter = {field: row[column] for column, field in _OF_LETTER.items()}
+    value, payload_error = attempt(lambda: None if payload is None else strict_json.loads(payload, any_text=True))
+    trail = [(topic, handler) for topic, handler in json.loads(row["trail"])]
+    of_event = {field: row[column] for column, field in _EVENT_COLUMNS.items()}
+    of_letter = {field: row[column] for column, field in _LETTER_COLUMNS.items()}
     return StoredLetter(
         id=row["id"],
         letter=DeadLetter(event=restore_event(payload=value, trail=trail, **of_event), **of_letter),
         replays=row["replays"],
-        has_payload=bool(row["has_payload"] and wrong is None),
+        has_payload=bool(row["has_payload"] and payload_error is None),
     )
 
 
-def _encode(value: Json) -> str:
+def _encode_json(value: Json) -> str:
     return json.dumps(value, separators=(",", ":"))  # unlike msgspec, it accepts lone surrogates and NaN

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, ParamSpec, overload
+from typing import Any, ParamSpec, Protocol, overload
 
 import msgspec
 
@@ -21,10 +21,10 @@ from graphbus_core.hosting.state import States
 from graphbus_core.isolation import attempt
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.config import ResolvedRun
-from graphbus_core.model.deliveries import DeadLetter, DeliveryPolicy
+from graphbus_core.model.deliveries import DeadLetter, DeliveryPolicy, Metric
 from graphbus_core.model.state import AgentState
 from graphbus_core.model.topics import Publishable, Requestable, name_of
-from graphbus_core.node import GraphBusNode
+from graphbus_core.node import GraphBusNode, advise_on_calls
 from graphbus_core.schema.json import Json
 from graphbus_core.store import BuildArtifacts
 
@@ -55,9 +55,9 @@ class Member(msgspec.Struct, frozen=True):
     shapes: Mapping[str, HandlerShape] = MappingProxyType({})
 
     def shape_of(self, topic: str, method: str) -> HandlerShape | None:
-        """Return which parameters a method takes as the handler of a topic; None where the signature alone tells it."""
-        is_plain = method == "handle_event" and topic in map(name_of, self.node.SUBSCRIBE)
-        return "topic_payload" if is_plain else self.shapes.get(method)
+        """Return which parameters a method takes as the handler of a topic; None if its signature must be inspected."""
+        is_from_subscribe = method == "handle_event" and topic in map(name_of, self.node.SUBSCRIBE)
+        return "topic_payload" if is_from_subscribe else self.shapes.get(method)
 
 
 class GraphOrigin(msgspec.Struct, frozen=True):
@@ -68,8 +68,41 @@ class GraphOrigin(msgspec.Struct, frozen=True):
     config: ResolvedRun
 
 
+class GraphLedger(Protocol):
+    """What a graph needs of the ledger that keeps its events; `graphbus_core.ledger.attached` implements it."""
+
+    def begin(self) -> None:
+        """Begin to handle events; all agents have started."""
+
+    @property
+    def is_reachable(self) -> bool:
+        """False while the engine cannot be reached."""
+
+    def metrics(self) -> Sequence[Metric]:
+        """Return what waits in the ledger, and what the worker has counted."""
+
+    def settle(self, timeout_s: float | None = None) -> bool:
+        """Wait until nothing is left to do for the agents of this process; False if that is not so after `timeout_s`."""
+
+    def responder_to(self, topic: str) -> str:
+        """Return the agent of another process that answers requests on a topic; empty if this process may answer them."""
+
+    def ask(self, agent: str, question: dict[str, Any], what: str, timeout_s: float | None) -> Any:
+        """Put a request or call to an agent of another process, and return the answer; on an event loop, an awaitable of it."""
+
+    def drain(self, grace_s: float) -> None:
+        """Take no further events, and wait up to `grace_s` for the handlers that run."""
+
+    def close(self) -> None:
+        """Disconnect."""
+
+
 class LiveGraph:
     """A running graph. Use it in a `with` statement, or call `stop` when you are done.
+
+    Args:
+        members: The agents to create and connect, in the order of activation.
+        state_path: The file of the agents' states; empty: the states live in memory until the graph stops.
 
     Attributes:
         bus: The message bus that connects the agents.
@@ -81,6 +114,7 @@ class LiveGraph:
         is_partial: An agent that cannot start is left out, and the graph starts without it.
         left_out: Name -> error of the agents that were left out.
         confinement: Lines for the terminal about the limits of this process; empty: none.
+        ledger: The ledger that keeps the events; None: they live in memory.
     """
 
     def __init__(
@@ -96,6 +130,7 @@ class LiveGraph:
         self.is_partial = False
         self.left_out: dict[str, GraphBusError] = {}
         self.confinement: tuple[str, ...] = ()
+        self.ledger: GraphLedger | None = None
         self._calls: dict[str, dict[str, Call]] = {}
         self._states = States(state_path)
         self._at_end: list[Callable[[], None]] = [self._states.close]
@@ -151,9 +186,12 @@ class LiveGraph:
         """Publish an event that exactly one handler answers, and return the answer; see `GraphBusNode.request`.
 
         Raises:
-            RunError: GBE610-614 for an invalid topic or payload, GBE631 when no handler answers, GBE632 when several would.
+            RunError: GBE610-614 for an invalid topic or payload, GBE631 when no handler answers, GBE632 when several could.
             RequestTimeoutError: GBE635 when no answer arrives within `timeout_s`.
         """
+        if self.ledger is not None and (agent := self.ledger.responder_to(name_of(topic))):
+            question = {"topic": name_of(topic), "payload": payload, "src": src}
+            return self.ledger.ask(agent, question, name_of(topic), timeout_s)
         return self.bus.request(topic, payload, timeout_s, src=src)
 
     def call(self, agent: str, method: str, /, **arguments: Any) -> Any:
@@ -181,25 +219,30 @@ class LiveGraph:
         Raises:
             RunError: GBE624 when `caller` does not depend on the other agent, and what `call` raises.
         """
-        known = self._members[caller].dependencies
-        if agent in self._members and agent not in known:
+        dependencies = self._members[caller].dependencies
+        if agent in self._members and agent not in dependencies:
             raise RunError("GBE624", where=self._members[caller].place, agent=caller, other=agent)
         return self.call(agent, method, **arguments)
 
     def _compile_call(self, agent: str, method: str) -> Call:
-        """Make the function for calls of a method, and remember it for the next call."""
+        """Make and remember the function for calls of a method; raise GBE620, GBE621, GBE680 or GBE696 if it cannot be called."""
+        ledger, left_out = self.ledger, self.left_out.get(agent)
+        if ledger is not None and left_out is not None and left_out.code == "GBE696":
+            what = f"{agent}.{method}"
+            return lambda arguments: ledger.ask(agent, {"method": method, "arguments": arguments}, what, None)
         self._refuse_left_out(agent)
         methods = self._methods_of(agent)
-        found = methods.get(method)
-        if found is None:
-            known, near = ", ".join(sorted(methods)) or "none", did_you_mean(method, methods)
-            raise RunError("GBE621", agent=agent, method=method, suggestion=near, known=known)
+        checked_method = methods.get(method)
+        if checked_method is None:
+            near, advice = did_you_mean(method, methods), advise_on_calls(methods)
+            raise RunError("GBE621", agent=agent, method=method, suggestion=near, advice=advice)
         bound = getattr(self.nodes[agent], method)
-        call = compile_call(self.bus, agent, found, bound, is_async=self._members[agent].is_async)
+        call = compile_call(self.bus, agent, checked_method, bound, is_async=self._members[agent].is_async)
         self._calls.setdefault(agent, {})[method] = call
         return call
 
     def _methods_of(self, agent: str) -> Mapping[str, CheckedMethod]:
+        """Return name -> checks of the methods of an agent that can be called; raise GBE620 for an unknown agent."""
         if agent not in self._members:
             known, near = ", ".join(sorted(self._members)), did_you_mean(agent, self._members)
             raise RunError("GBE620", agent=agent, suggestion=near, known=known)
@@ -220,18 +263,25 @@ class LiveGraph:
         return self._states.of(agent)
 
     def settle(self, timeout_s: float | None = None) -> bool:
-        """Wait until no event waits or is being handled, retries included.
+        """Wait until no event waits or is being handled, and no retry is planned.
 
         Args:
             timeout_s: How many seconds to wait at most; None: no limit.
 
         Returns:
-            False when the time was not enough.
+            False when that is not so after `timeout_s`.
 
         Raises:
             RunError: GBE648 inside of a handler.
         """
+        if self.ledger is not None:
+            self.bus.refuse_in_handler()
+            return self.ledger.settle(timeout_s)
         return self.bus.settle(timeout_s)
+
+    def ledger_metrics(self) -> Sequence[Metric]:
+        """Return the metrics of the ledger; none without one."""
+        return () if self.ledger is None else self.ledger.metrics()
 
     def replay_dead_letters(self, letters: Iterable[DeadLetter] | None = None) -> tuple[DeadLetter, ...]:
         """Deliver the events of dead letters again, with the same ids, and wait until all their attempts have ended.
@@ -260,7 +310,7 @@ class LiveGraph:
 
         Args:
             receipt: What `publish` has returned.
-            is_rest_enough: Return also when only retries are left.
+            is_rest_enough: Return False when nothing but retries is left to do.
         """
         return self.bus.wait_for(receipt, is_rest_enough=is_rest_enough)
 
@@ -268,6 +318,8 @@ class LiveGraph:
 
     def start(self, then: Callable[[], None] = lambda: None) -> None:
         """Create all agents, connect them and call their `on_start`. After an error the graph is stopped.
+
+        If `is_partial` is set, an agent with an error is left out instead.
 
         Args:
             then: Called when all have started, before any event that they have published is delivered.
@@ -307,8 +359,10 @@ class LiveGraph:
         self._is_stopped = True
         problems: list[GraphBusError] = []
         try:
+            if self.ledger is not None:
+                self.ledger.drain(self.begin_grace())
             self.bus.close(
-                self.begin_grace(), ends=[(name, self._end_of(name, problems)) for name in reversed(self.nodes)]
+                self.begin_grace(), ends=[(name, self._make_stopper(name, problems)) for name in reversed(self.nodes)]
             )
         finally:
             for clean_up in reversed(self._at_end):
@@ -334,19 +388,19 @@ class LiveGraph:
         self._at_end.append(clean_up)
 
     def _make_nodes(self, problems: list[GraphBusError]) -> None:
-        """Create and subscribe all agents, and add what is wrong with them to `problems`."""
+        """Create and subscribe all agents, and add the errors that stop the graph to `problems`."""
         for member in self._members.values():
-            made = member.node
-            node, error = attempt(lambda made=made: make_node(made, self.factory) if isinstance(made, type) else made)  # type: ignore[misc]
+            kind = member.node
+            node, error = attempt(lambda kind=kind: make_node(kind, self.factory) if isinstance(kind, type) else kind)  # type: ignore[misc]
             if node is None:
-                wrong: list[GraphBusError] = [self._creation_error(member, error)]
+                own_problems: list[GraphBusError] = [self._make_creation_error(member, error)]
             else:
                 node._connection = self
                 self.nodes[member.name] = node
-                wrong = self._subscribe(member, node)
-            problems += self._leave_out(member.name, wrong)
+                own_problems = self._subscribe_handlers(member, node)
+            problems += self._leave_out(member.name, own_problems)
 
-    def _subscribe(self, member: Member, node: GraphBusNode) -> list[GraphBusError]:
+    def _subscribe_handlers(self, member: Member, node: GraphBusNode) -> list[GraphBusError]:
         """Subscribe the handlers of an agent, and return the errors of those that the bus refuses."""
         problems: list[GraphBusError] = []
         if member.is_async:
@@ -362,18 +416,24 @@ class LiveGraph:
         return problems
 
     def _start_nodes(self) -> list[GraphBusError]:
-        """Call `on_start` of all agents; stop at the first error, unless the graph may run without that agent."""
+        """Call `on_start` of all agents up to the first error that stops the graph; return a list of at most that error."""
         for name in list(self.nodes):
             _, error = attempt(lambda name=name: self.bus.run(self.nodes[name].on_start, owner=name))  # type: ignore[misc]
+            own_problems: list[GraphBusError] = []
             if error is None:
                 self._started.add(name)
-            wrong: list[GraphBusError] = [] if error is None else [self._error("GBE605", self._members[name], error)]
-            if self._leave_out(name, wrong):
-                return wrong
+            else:
+                own_problems.append(self._make_error("GBE605", self._members[name], error))
+            if self._leave_out(name, own_problems):
+                return own_problems
         return []
 
     def _leave_out(self, name: str, problems: list[GraphBusError]) -> list[GraphBusError]:
-        """Remove an agent with problems from a graph that `is_partial`; return the problems that stop the graph."""
+        """If the graph `is_partial`, remove an agent that has problems from it.
+
+        Returns:
+            The problems that stop the graph: all if it is not partial, else none.
+        """
         if not self.is_partial or not problems:
             return problems
         self.left_out[name] = problems[0]
@@ -384,15 +444,15 @@ class LiveGraph:
         return []
 
     def _refuse_left_out(self, agent: str) -> None:
-        """Raise GBE696 for an agent that `--only` excludes, GBE680 for one that could not start."""
-        why = self.left_out.get(agent)
-        if why is not None and why.code == "GBE696":
-            raise RunError("GBE696", agent=agent, asked=why.data["asked"])
-        if why is not None:
-            raise RunError("GBE680", where=why.where, agent=agent, reason=why.sentence.rstrip("."))
+        """Raise GBE696 for an agent that `--only` excludes, GBE680 for one that could not start; do nothing for any other."""
+        error = self.left_out.get(agent)
+        if error is not None and error.code == "GBE696":
+            raise RunError("GBE696", agent=agent, asked=error.data["asked"])
+        if error is not None:
+            raise RunError("GBE680", where=error.where, agent=agent, reason=error.sentence.rstrip("."))
 
-    def _end_of(self, name: str, problems: list[GraphBusError]) -> Callable[[], None]:
-        """Return the function that stops an agent if it was started, and adds its error to `problems`."""
+    def _make_stopper(self, name: str, problems: list[GraphBusError]) -> Callable[[], None]:
+        """Return a function that calls `on_stop` of an agent, if that was started, and adds an error of it to `problems`."""
 
         def end() -> None:
             if name not in self._started:
@@ -403,24 +463,26 @@ class LiveGraph:
                 # GBE618: a handler of the agent still runs, and no agent runs two functions at once.
                 is_busy = isinstance(error, RunError) and error.code == "GBE618"
                 code = "GBE608" if is_busy else "GBE626"
-                problems.append(self._error(code, self._members[name], error))
+                problems.append(self._make_error(code, self._members[name], error))
 
         return end
 
-    def _creation_error(self, member: Member, error: Exception | None) -> RunError:
+    def _make_creation_error(self, member: Member, error: Exception | None) -> RunError:
+        """Return the error for an agent that could not be created: GBE656 or GBE657 of the factory, or else GBE603."""
         if not isinstance(error, RunError) or error.code not in ("GBE656", "GBE657"):
-            return self._error("GBE603", member, error)
+            return self._make_error("GBE603", member, error)
         error.where = self.place_of(error.__cause__) or member.place
         return error
 
-    def _error(self, code: str, member: Member, error: Exception | None) -> RunError:
+    def _make_error(self, code: str, member: Member, error: Exception | None) -> RunError:
+        """Make an error about an agent, at the line of the project that raised `error`, or else at the agent's class."""
         where = self.place_of(error) or member.place
-        refusal = RunError(code, where=where, name=member.name, reason=describe_exception(error))
-        refusal.__cause__ = error
-        return refusal
+        agent_error = RunError(code, where=where, name=member.name, reason=describe_exception(error))
+        agent_error.__cause__ = error
+        return agent_error
 
 
-_HEAD = b"SQLite format 3\0"
+_SQLITE_HEADER = b"SQLite format 3\0"
 
 
 def state_path(config: ResolvedRun) -> str:
@@ -429,27 +491,28 @@ def state_path(config: ResolvedRun) -> str:
 
 
 def check_files(graph: LiveGraph, config: ResolvedRun) -> None:
-    """Check the files of a graph before it starts, and connect the keeper of dead letters to its bus.
+    """Check the files of a graph before it starts, and connect the keeper of dead letters to its bus, as the settings say.
 
-    Of the state file only the first bytes are read, because SQLite is slow to import; it reports on a file that looks wrong.
+    SQLite is slow to import, so only the first bytes of the state file are read. If these are not those of an SQLite file, the
+    file is opened, which raises the error that fits.
 
     Raises:
         RunError: GBE643 for a file that is damaged or belongs to another program or a newer GraphBus, GBE645 for one that cannot
             be opened or created.
     """
     path = state_path(config)
-    if os.path.exists(path) and attempt(lambda: _head_of(path))[0] not in (b"", _HEAD):
+    if os.path.exists(path) and attempt(lambda: _read_first_bytes(path))[0] not in (b"", _SQLITE_HEADER):
         states = States(path)
         states.open()
         states.close()
     if config.settings.keep_dead_letters == "auto":
-        _keep_beside_state(graph, config)
+        _keep_once_state_exists(graph, config)
     elif config.settings.keep_dead_letters:
         _keep_dead_letters(graph, config, is_opened=True)
 
 
 def _keep_dead_letters(graph: LiveGraph, config: ResolvedRun, *, is_opened: bool = False) -> None:
-    """Connect a keeper to the bus; with `is_opened`, open its file now instead of with the first letter."""
+    """Connect a keeper of dead letters to the bus; with `is_opened`, open its file now instead of with the first letter."""
     from graphbus_core.hosting.dead_letters import FILE, DeadLetterKeeper
 
     keeper = DeadLetterKeeper(f"{config.state_dir}/{FILE}")
@@ -459,13 +522,13 @@ def _keep_dead_letters(graph: LiveGraph, config: ResolvedRun, *, is_opened: bool
     graph.at_end(keeper.close)
 
 
-def _keep_beside_state(graph: LiveGraph, config: ResolvedRun) -> None:
-    """Save dead letters only once a state file exists, so that graphs without state never import SQLite."""
-    path, deciding = state_path(config), Lock()
+def _keep_once_state_exists(graph: LiveGraph, config: ResolvedRun) -> None:
+    """Save the dead letters that come once a state file exists, so that graphs without state never import SQLite."""
+    path, lock = state_path(config), Lock()
 
     def keep(letter: DeadLetter) -> None:
         # The first letter after the state file was created replaces this function by a real keeper.
-        with deciding:
+        with lock:
             if graph.bus.keeper is keep and os.path.exists(path):
                 _keep_dead_letters(graph, config)
         if graph.bus.keeper is not keep and graph.bus.keeper is not None:
@@ -474,6 +537,6 @@ def _keep_beside_state(graph: LiveGraph, config: ResolvedRun) -> None:
     graph.bus.keeper = keep
 
 
-def _head_of(path: str) -> bytes:
+def _read_first_bytes(path: str) -> bytes:
     with open(path, "rb") as file:
-        return file.read(len(_HEAD))
+        return file.read(len(_SQLITE_HEADER))

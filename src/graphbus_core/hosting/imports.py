@@ -38,11 +38,11 @@ Factory = Callable[[Any], object]
 
 
 class NodeModules:
-    """Imports from one project; `forget` removes them from the interpreter again.
+    """Imports modules of one project; `forget` removes them from the interpreter again.
 
     Args:
         root: The project.
-        import_roots: Folders below it that are put at the beginning of `sys.path`.
+        import_roots: Folders below it that the constructor puts at the beginning of `sys.path`.
 
     Attributes:
         classes: Name -> class of each agent, in the order of activation.
@@ -71,22 +71,26 @@ class NodeModules:
             RunError: GBE601 when a module cannot be imported, GBE602 if its class is missing, GBE604 if it is not the project's.
             SeveralErrors: For more than one error. After any error nothing stays imported.
         """
-        problems = self._take_classes(definitions)
+        problems = self._import_classes(definitions)
         if problems:
             self.forget()
         raise_all(dict.fromkeys(problems.values()))  # one module may have several agents
 
     def import_some(self, definitions: Sequence[AgentDefinition]) -> None:
         """Import the class of every agent as far as possible, and put the errors of the others into `left_out`."""
-        self.left_out |= self._take_classes(definitions)
+        self.left_out |= self._import_classes(definitions)
 
-    def _take_classes(self, definitions: Sequence[AgentDefinition]) -> dict[str, GraphBusError]:
-        """Import each module once and fill `classes`; return name -> error of the agents without a class."""
+    def _import_classes(self, definitions: Sequence[AgentDefinition]) -> dict[str, GraphBusError]:
+        """Import each module once, and put the class of each agent into `classes`.
+
+        Returns:
+            Name -> error of the agents whose class was not found: GBE601, GBE602 or GBE604.
+        """
         modules: dict[str, ModuleType | GraphBusError] = {}
         problems: dict[str, GraphBusError] = {}
         for definition in definitions:
             if definition.module not in modules:
-                modules[definition.module] = self._import(definition.module, definition.path)
+                modules[definition.module] = self._import_module(definition.module, definition.path)
             module = modules[definition.module]
             found = _class_of(definition, module) if isinstance(module, ModuleType) else module
             if isinstance(found, GraphBusError):
@@ -104,7 +108,7 @@ class NodeModules:
         for folder in self._paths:
             for path in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__init__.py"):
                 if os.path.isfile(os.path.join(folder, path)):
-                    found = self._import(module, self._relative_path(os.path.join(folder, path)))
+                    found = self._import_module(module, self._relative_path(os.path.join(folder, path)))
                     if isinstance(found, GraphBusError):
                         raise found
                     return found
@@ -116,19 +120,22 @@ class NodeModules:
         Raises:
             RunError: GBE606 when it cannot be imported.
         """
-        result, error = _import_quietly(module)
+        result, error = _try_import(module)
         if result is None:
-            raise RunError(
-                "GBE606", name=module, reason=describe_exception(error), where=self.place_of(error)
-            ) from error
+            reason, advice = describe_exception(error), _advise_on_import(error)
+            # Is the named module missing, or only one that it imports?
+            if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+                advice = "Write the entry point as `package.module:function`, with a module of the project."
+            where = self.place_of(error)
+            raise RunError("GBE606", name=module, reason=reason, where=where, advice=advice) from error
         return result
 
     def forget(self) -> None:
-        """Remove the project's modules from `sys.modules`, and its folders from `sys.path`."""
+        """Remove the project's modules that were imported since from `sys.modules`, and its folders from `sys.path`."""
         new = {name: module for name, module in sys.modules.copy().items() if name not in self._before}
-        ours = [name for name, module in new.items() if name in self._names or self._is_ours(module)]
-        for name in {part for each in ours for part in _with_parents(each)}:
-            if name in new:
+        own_names = [name for name, module in new.items() if name in self._names or self.is_from_project(module)]
+        for name in {part for each in own_names for part in _name_and_parents(each)}:
+            if name in new:  # a parent package may be a namespace without a file
                 sys.modules.pop(name, None)
         for path in self._paths:
             if path in sys.path:
@@ -136,41 +143,56 @@ class NodeModules:
         self._paths = []
 
     def place_of(self, error: BaseException | None) -> Place | None:
-        """Return the innermost line of the project in the traceback of an error; None when there is none."""
+        """Return the innermost line of the project in the traceback of an error, or the line of a syntax error; else None."""
         if isinstance(error, SyntaxError) and error.filename:
             return Place(self._relative_path(error.filename), error.lineno or 0)
-        places = [Place(self._relative_path(path), line) for path, line in _frames(error) if self._contains(path)]
+        places = [
+            Place(self._relative_path(path), line)
+            for path, line in _traceback_lines(error)
+            if self._is_in_project(path)
+        ]
         return places[-1] if places else None
 
-    def _import(self, name: str, path: str) -> ModuleType | GraphBusError:
-        """Import a module and verify that it comes from `path` in the project; return the module or the error."""
-        wanted = os.path.realpath(os.path.join(self.root, path))
-        if not self._contains(wanted) or not os.path.isfile(wanted):
-            return RunError("GBE604", module=name, path=path, found="no file of the project")
+    def _import_module(self, name: str, path: str) -> ModuleType | GraphBusError:
+        """Import a module, and verify that it comes from `path` in the project.
+
+        Returns:
+            The module; or the error GBE604 if it comes from elsewhere, GBE601 if it cannot be imported.
+        """
+        expected = os.path.realpath(os.path.join(self.root, path))
+        if not self._is_in_project(expected) or not os.path.isfile(expected):
+            advice = "Restore the file, or run `graphbus build` again."
+            problem = "there is no such file in the project"
+            return RunError("GBE604", module=name, path=path, problem=problem, advice=advice)
+        # If a package with this name was imported from elsewhere, Python would search the module there.
         present = sys.modules.get(name) or sys.modules.get(name.partition(".")[0])
-        if present is not None and not self._is_ours(present):
-            return RunError("GBE604", module=name, path=path, found=_origin(present))
+        if present is not None and not self.is_from_project(present):
+            return _wrong_file_error(name, path, present)
         self._names.add(name)
-        module, error = _import_quietly(name)
+        module, error = _try_import(name)
         if module is None:
             where = self.place_of(error) or Place(path, 1)
-            refusal = RunError("GBE601", module=name, reason=describe_exception(error), where=where)
-            refusal.__cause__ = error
-            return refusal
-        if os.path.realpath(_origin(module)) != wanted:
-            return RunError("GBE604", module=name, path=path, found=_origin(module))
+            advice = _advise_on_import(error)
+            import_error = RunError("GBE601", module=name, reason=describe_exception(error), where=where, advice=advice)
+            import_error.__cause__ = error
+            return import_error
+        if os.path.realpath(_file_of(module)) != expected:
+            return _wrong_file_error(name, path, module)
         return module
 
-    def _is_ours(self, module: ModuleType) -> bool:
-        origins = [getattr(module, "__file__", None) or "", *_folders(module)]
-        return any(self._contains(origin) for origin in origins if origin)
+    def is_from_project(self, module: ModuleType) -> bool:
+        """True if the file of a module, or a folder of a package, lies in the project."""
+        origins = [getattr(module, "__file__", None) or "", *_package_folders(module)]
+        return any(self._is_in_project(origin) for origin in origins if origin)
 
-    def _contains(self, path: str) -> bool:
+    def _is_in_project(self, path: str) -> bool:
+        """True for the path of a file or folder in the project, after following symbolic links."""
         if path.startswith("<"):  # not a file: `<string>`, `<frozen importlib._bootstrap>`
             return False
         return _is_within(os.path.realpath(path), self.root)
 
     def _relative_path(self, path: str) -> str:
+        """Return a path relative to the project; a path outside of it unchanged."""
         resolved = os.path.realpath(path)
         return os.path.relpath(resolved, self.root) if _is_within(resolved, self.root) else path
 
@@ -211,7 +233,7 @@ def load_middleware(names: Sequence[str], modules: NodeModules) -> tuple[Middlew
             middleware. After an error nothing of the project stays imported.
     """
     try:
-        return tuple([_load_one(name, modules) for name in names])
+        return tuple([_load_one_middleware(name, modules) for name in names])
     except RunError:
         modules.forget()
         raise
@@ -227,7 +249,9 @@ def load_factory(name: str, modules: NodeModules) -> Factory:
     try:
         factory: Factory = _require_callable(_resolve_setting(name, modules, "factory"), name, modules, "factory")
         if getattr(getattr(factory, "__code__", None), "co_flags", 0) & _COROUTINE:
-            raise _refuse("factory", name, modules, "an `async def` function returns an awaitable and no agent")
+            raise _setting_error(
+                "factory", name, modules, "an `async def` function returns an awaitable instead of an agent"
+            )
     except RunError:
         modules.forget()
         raise
@@ -252,40 +276,44 @@ def make_node(kind: type[GraphBusNode], factory: Factory | None) -> GraphBusNode
     return node
 
 
-def _load_one(name: str, modules: NodeModules) -> Middleware:
+def _load_one_middleware(name: str, modules: NodeModules) -> Middleware:
     """Import one middleware; create the object if the name is a class."""
     found = _resolve_setting(name, modules, "middleware")
     if isinstance(found, type):
         found, error = attempt(found)
         if error is not None:
-            raise _refuse("middleware", name, modules, describe_exception(error), modules.place_of(error)) from error
+            raise _setting_error(
+                "middleware", name, modules, describe_exception(error), modules.place_of(error)
+            ) from error
     middleware: Middleware = _require_callable(found, name, modules, "middleware")
     return middleware
 
 
 def _resolve_setting(name: str, modules: NodeModules, setting: str) -> Any:
-    """Return the object that a setting of `[tool.graphbus.runtime]` names as `package.module:name`."""
+    """Return the object that a setting names as `package.module:name`; raise `_setting_error` if there is none."""
     module_name, _, path = name.partition(":")
     if not module_name or not path:
-        raise _refuse(setting, name, modules, "the module or the name is missing")
+        raise _setting_error(setting, name, modules, "the module or the name is missing")
     module = modules.import_own(module_name)
     if module is None:
-        raise _refuse(setting, name, modules, f"the project has no module {module_name}")
+        raise _setting_error(setting, name, modules, f"the project has no module {module_name}")
     found: Any = attempt(lambda: attrgetter(path)(module))[0]
     if found is None:
         known = [each for each, value in vars(module).items() if callable(value)]
-        near = did_you_mean(path, known).replace(" Did", "; did").rstrip("?")
-        raise _refuse(setting, name, modules, f"{module_name} has no {path!r}{near}")
+        near = did_you_mean(path, known).replace(" Did", " (did").replace("?", "?)")
+        raise _setting_error(setting, name, modules, f"{module_name} has no {path!r}{near}")
     return found
 
 
 def _require_callable(found: Any, name: str, modules: NodeModules, setting: str) -> Any:
+    """Return the object if it can be called; otherwise raise the error of the setting."""
     if not callable(found):
-        raise _refuse(setting, name, modules, f"{type(found).__name__!r} cannot be called")
+        raise _setting_error(setting, name, modules, f"a value of type {type(found).__name__!r} cannot be called")
     return found
 
 
-def _refuse(setting: str, name: str, modules: NodeModules, reason: str, where: Place | None = None) -> RunError:
+def _setting_error(setting: str, name: str, modules: NodeModules, reason: str, where: Place | None = None) -> RunError:
+    """Make the error for an unusable `middleware` (GBE663) or `factory` (GBE655), at `where` or at the line of the setting."""
     from graphbus_core.settings import place_of
 
     code = {"middleware": "GBE663", "factory": "GBE655"}[setting]
@@ -307,31 +335,49 @@ def _class_of(definition: AgentDefinition, module: ModuleType) -> type[GraphBusN
     return RunError("GBE602", name=definition.name, module=definition.module, suggestion=suggestion, where=place)
 
 
-def _import_quietly(name: str) -> tuple[ModuleType | None, BaseException | None]:
-    """Import a module; return (module, None) or (None, the exception)."""
+def _try_import(name: str) -> tuple[ModuleType | None, BaseException | None]:
+    """Import a module; return (module, None), or (None, the Exception or SystemExit that it raised)."""
     try:
         return attempt(lambda: import_module(name))
     except SystemExit as leaving:  # a script without a `__main__` guard may call sys.exit
         return None, leaving
 
 
-def _origin(module: ModuleType) -> str:
+def _advise_on_import(error: BaseException | None) -> str:
+    """Return the hint for a module that raised this exception when it was imported."""
+    if isinstance(error, ModuleNotFoundError):
+        return "Install the missing package, or correct the import."
+    if isinstance(error, SystemExit):
+        return 'Move the code that ends the program below `if __name__ == "__main__":`.'
+    return "Correct the code at this line."
+
+
+def _file_of(module: ModuleType) -> str:
     return getattr(module, "__file__", None) or "the interpreter itself"
 
 
-def _folders(module: ModuleType) -> list[str]:
-    """Return the folders of a package. A namespace package computes them, which fails once its parent is not imported."""
+def _wrong_file_error(name: str, path: str, found: ModuleType) -> RunError:
+    """Return GBE604 for a module of the project whose name Python gives to another file."""
+    problem = f"Python finds it in {_file_of(found)}"
+    advice = "Rename the module: Python finds another module with the same name first."
+    return RunError("GBE604", module=name, path=path, problem=problem, advice=advice)
+
+
+def _package_folders(module: ModuleType) -> list[str]:
+    """Return the folders of a package; none for a module, nor for a namespace package whose parent is no longer imported."""
     folders, _ = attempt(lambda: list(getattr(module, "__path__", ())))
     return folders or []
 
 
-def _with_parents(name: str) -> Iterator[str]:
+def _name_and_parents(name: str) -> Iterator[str]:
+    """Yield a dotted name and the names of its parent packages."""
     while name:
         yield name
         name = name.rpartition(".")[0]
 
 
-def _frames(error: BaseException | None) -> Iterator[tuple[str, int]]:
+def _traceback_lines(error: BaseException | None) -> Iterator[tuple[str, int]]:
+    """Yield the file and line of each frame in the traceback, outermost first."""
     trace: Any = error.__traceback__ if error else None
     while trace is not None:
         yield trace.tb_frame.f_code.co_filename, trace.tb_lineno

@@ -32,26 +32,26 @@ _NOWHERE = SourceSpan("", 0, 0, 0, 0)
 def methods_of(node: type[GraphBusNode]) -> tuple[MethodSpec, ...]:
     """Return the contracts of all methods with `@schema_method`, inherited ones included."""
     declared = {name: getattr(getattr(node, name, None), "__graphbus_schema__", None) for name in dir(node)}
-    return tuple(_spec_of(node, name, each) for name, each in declared.items() if isinstance(each, DeclaredSchema))
+    return tuple(_contract_of(node, name, each) for name, each in declared.items() if isinstance(each, DeclaredSchema))
 
 
-def _spec_of(node: type[GraphBusNode], name: str, declared: DeclaredSchema) -> MethodSpec:
-    """Return the contract of a method: the schemas given to the decorator, or else those of the annotations."""
-    given, promised, method = schema_of(declared.input_schema), schema_of(declared.output_schema), declared.method
-    written = next((vars(kind)[name] for kind in node.__mro__ if name in vars(kind)), method)
-    if isinstance(written, staticmethod):  # has no `self` to skip; the plain function would not show that
-        method = written
+def _contract_of(node: type[GraphBusNode], name: str, declared: DeclaredSchema) -> MethodSpec:
+    """Return the contract of a method: the schemas that the decorator names; if it names none, those of the annotations."""
+    arguments, result, method = schema_of(declared.input_schema), schema_of(declared.output_schema), declared.method
+    attribute = next((vars(kind)[name] for kind in node.__mro__ if name in vars(kind)), method)
+    if isinstance(attribute, staticmethod):  # passed on as it is: its plain function would look like one with `self`
+        method = attribute
     if method is not None and declared.input_schema is None and declared.output_schema is None:
-        given, promised = arguments_of(method), result_of(method)
-    elif method is not None and given is not None:
-        given = mark_defaults_optional(given, method)
-    return MethodSpec(name=name, span=_NOWHERE, has_schema=True, input_schema=given, output_schema=promised)
+        arguments, result = arguments_of(method), result_of(method)
+    elif method is not None and arguments is not None:
+        arguments = mark_defaults_optional(arguments, method)
+    return MethodSpec(name=name, span=_NOWHERE, has_schema=True, input_schema=arguments, output_schema=result)
 
 
 def declared_topics_of(node: type[GraphBusNode]) -> Iterator[DeclaredTopic]:
     """Yield the `@publishes` declarations of the class and its methods."""
     for holder in (node, *(getattr(node, name, None) for name in dir(node))):
-        declared = getattr(holder, "__graphbus_publishes__", ())
+        declared = getattr(holder, "__graphbus_publishes__", ())  # an attribute of another class may return any value
         yield from declared if isinstance(declared, tuple) else ()
 
 
@@ -62,8 +62,8 @@ def topics_of(node: type[GraphBusNode]) -> dict[str, Schema | None]:
 
 def _subscribed_schemas(node: type[GraphBusNode]) -> dict[str, Schema | None]:
     """Return topic -> payload schema of the `Topic` objects that the class subscribes to."""
-    heard = (declared for name in dir(node) for declared in _subscriptions_of(node, name))
-    return {each.topic: schema_of(each.payload) for each in heard if each.payload is not None}
+    declared = (each for name in dir(node) for each in _subscriptions_of(node, name))
+    return {each.topic: schema_of(each.payload) for each in declared if each.payload is not None}
 
 
 def _subscriptions_of(node: type[GraphBusNode], name: str) -> tuple[DeclaredSubscription, ...]:
@@ -72,8 +72,8 @@ def _subscriptions_of(node: type[GraphBusNode], name: str) -> tuple[DeclaredSubs
     return found if isinstance(found, tuple) else ()
 
 
-_COROUTINE = 0x80
-_NO_CODE = (lambda: None).__code__
+_COROUTINE = 0x80  # the flag of `async def` in a code object
+_NO_CODE = (lambda: None).__code__  # stands in for the code of attributes that are not functions
 
 
 def connect(
@@ -90,8 +90,8 @@ def connect(
         agents: Agent classes, or objects of them. Handlers of one topic run in this order.
         validation: Whether arguments, results and payloads that do not fit their schemas raise (`"strict"`), are logged
             (`"warn"`), or are not checked (`"off"`).
-        on_error: `"raise"`: the publish or call that caused it raises the first exception of a handler. `"isolate"`: it becomes
-            a dead letter.
+        on_error: `"raise"`: a publish or call raises the first exception of a handler that it causes. `"isolate"`: an event
+            whose handler fails becomes a dead letter.
         middleware: Wraps every handler and call, outermost first.
         state: The file of the agents' state; empty: the state lives in memory, until the graph stops.
         factory: Creates the agents, `make(cls: type[T]) -> T`; None: classes are called without arguments.
@@ -114,22 +114,24 @@ def connect(
 def compose_from_classes(
     agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Validation
 ) -> tuple[TopicContracts, list[Member]]:
-    """Return the topics and members of a graph of these agents, as their classes declare them."""
+    """Return the topics and members of a graph of these agents, as their classes declare them.
+
+    Raises:
+        UsageError: GBE146 for an argument that is no agent.
+    """
     classes: list[type] = [agent if isinstance(agent, type) else type(agent) for agent in agents]
     schemas: dict[str, Schema | None] = {}
-    promised: dict[str, Schema | None] = {}
+    subscribed: dict[str, Schema | None] = {}
     for agent, each in zip(agents, classes, strict=True):
         if not issubclass(each, GraphBusNode):
             name = each.__qualname__ if agent is each else format_value(agent)
-            raise UsageError(
-                "GBE146",
-                name=name,
-                reason="it is neither an agent nor the class of one",
-            )
+            reason = "it is neither an agent class nor an agent object"
+            advice = "Pass a subclass of GraphBusNode, or an object of one."
+            raise UsageError("GBE146", name=name, reason=reason, advice=advice)
         schemas |= topics_of(each)
-        promised |= _subscribed_schemas(each)
-    members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
-    return TopicContracts(promised | schemas, None, validation), members
+        subscribed |= _subscribed_schemas(each)
+    members = [_member_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
+    return TopicContracts(subscribed | schemas, None, validation), members  # `@publishes` takes precedence
 
 
 def compose_from_build(
@@ -138,17 +140,17 @@ def compose_from_build(
     """Return the topics and members of a built graph, without agents whose classes could not be imported."""
     validation = config.settings.validation
     found = [each for each in artifacts.agents.agents if each.name in modules.classes]
-    members = [_from_definition(each, modules.classes[each.name], validation) for each in found]
+    members = [_member_from_build(each, modules.classes[each.name], validation) for each in found]
     return topics_of_artifacts(artifacts, config.external_topics, validation), members
 
 
-def _from_definition(definition: AgentDefinition, node: type[GraphBusNode], validation: Validation) -> Member:
-    """Return a member as the build has read it, with schemas from the live class where the build could not read them."""
-    read = {spec.name: spec for spec in definition.methods if spec.has_schema}
+def _member_from_build(definition: AgentDefinition, node: type[GraphBusNode], validation: Validation) -> Member:
+    """Return the member for an agent of the build. The live class has the contracts that the build could not fully read."""
+    built = {spec.name: spec for spec in definition.methods if spec.has_schema}
     live = {spec.name: spec for spec in methods_of(node)}
-    unread = {name for name, spec in read.items() if spec.input_schema is None or spec.output_schema is None}
-    specs = [live.get(name, spec) if name in unread else spec for name, spec in read.items()]
-    specs += [spec for name, spec in live.items() if name not in read]
+    incomplete = {name for name, spec in built.items() if spec.input_schema is None or spec.output_schema is None}
+    specs = [live.get(name, spec) if name in incomplete else spec for name, spec in built.items()]
+    specs += [spec for name, spec in live.items() if name not in built]
     return Member(
         name=definition.name,
         node=node,
@@ -164,8 +166,10 @@ def _from_definition(definition: AgentDefinition, node: type[GraphBusNode], vali
     )
 
 
-def _from_class(agent: type[GraphBusNode] | GraphBusNode, node: type[GraphBusNode], validation: Validation) -> Member:
-    """Return the member for a class or object, as its class declares it."""
+def _member_from_class(
+    agent: type[GraphBusNode] | GraphBusNode, node: type[GraphBusNode], validation: Validation
+) -> Member:
+    """Return the member for an agent, which is a class or an object; `node` is the class, whose declarations are read."""
     name = node.__name__
     return Member(
         name=name,
@@ -182,7 +186,7 @@ def _from_class(agent: type[GraphBusNode] | GraphBusNode, node: type[GraphBusNod
 
 
 def handlers_of(node: type[GraphBusNode]) -> Iterator[tuple[str, str, DeliveryPolicy]]:
-    """Yield (topic, method, policy) for each subscription in the order of the source, base classes first."""
+    """Yield (topic, method, policy) for each `@subscribe` in source order, base classes first, then for those in `SUBSCRIBE`."""
     names = dict.fromkeys(name for kind in reversed(node.__mro__) for name in vars(kind))
     for name in names:
         for declared in _subscriptions_of(node, name):

@@ -16,7 +16,7 @@ from time import monotonic, perf_counter, process_time, time
 from typing import NamedTuple
 
 from graphbus_core.middleware import Handling
-from graphbus_core.model.deliveries import Statistics
+from graphbus_core.model.deliveries import Metric, Statistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -32,25 +32,29 @@ _started = time()
 
 
 class Histogram:
-    """A Prometheus histogram of seconds with the buckets `BUCKETS_S`, one series for each set of labels. Thread-safe."""
+    """A Prometheus histogram of seconds with the buckets `BUCKETS_S`, one series for each set of labels. Thread-safe.
+
+    Args:
+        name: The name of the metric.
+        meaning: Its description, for the HELP line.
+    """
 
     def __init__(self, name: str, meaning: str) -> None:
         self.name = name
         self.meaning = meaning
-        self._series: dict[
-            tuple[tuple[str, str], ...], list[float]
-        ] = {}  # a count for each bucket, one for longer durations, and the sum in seconds
+        # Labels -> a count for each bucket, one for longer durations, and the sum in seconds.
+        self._series: dict[tuple[tuple[str, str], ...], list[float]] = {}
         self._lock = Lock()
 
     def record(self, seconds: float, **labels: str) -> None:
         """Add one measurement to the series with these labels."""
         key = tuple(labels.items())
-        place = bisect_left(BUCKETS_S, seconds)
+        bucket = bisect_left(BUCKETS_S, seconds)
         with self._lock:
             series = self._series.get(key)
             if series is None:
                 series = self._series[key] = [0.0] * (len(BUCKETS_S) + 2)
-            series[place] += 1
+            series[bucket] += 1
             series[-1] += seconds
 
     def lines(self) -> Iterator[str]:
@@ -61,7 +65,7 @@ class Histogram:
             yield from _header_lines(self.name, "histogram", self.meaning)
         for key, series in copies.items():
             labels = dict(key)
-            count = 0.0
+            count = 0.0  # cumulative, as Prometheus expects; `zip` leaves out the sum at the end of the series
             for bound, number in zip([*map(str, BUCKETS_S), "+Inf"], series, strict=False):
                 count += number
                 yield _sample_line(f"{self.name}_bucket", {**labels, "le": bound}, count)
@@ -80,15 +84,15 @@ class HandlerMetrics:
     """Middleware that measures the durations of handlers and calls, and tracks which of them are running.
 
     Attributes:
-        begun: About how many have begun so far. Threads may lose a count, but it grows whenever something begins.
+        begun: About how many have begun so far. Threads may overwrite each other's increments, but each start changes the number.
     """
 
     def __init__(self) -> None:
         self.begun = 0
-        self._process = Histogram("messaging_process_duration_seconds", "Time that handlers took.")
-        self._call = Histogram("graphbus_call_duration_seconds", "Time that called methods took.")
-        self._http = Histogram("http_server_request_duration_seconds", "Time that requests took.")
-        self._answered: Counter[tuple[str, int]] = Counter()
+        self._process = Histogram("messaging_process_duration_seconds", "Duration of handlers.")
+        self._call = Histogram("graphbus_call_duration_seconds", "Duration of called methods.")
+        self._http = Histogram("http_server_request_duration_seconds", "Duration of HTTP requests.")
+        self._request_counts: Counter[tuple[str, int]] = Counter()
         self._running: dict[int, RunningHandler] = {}
 
     def __call__(self, handling: Handling) -> Iterator[None]:
@@ -111,7 +115,7 @@ class HandlerMetrics:
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count an HTTP request and its duration. Not thread-safe: only the thread of the server may call it."""
         self._http.record(seconds, http_route=route)
-        self._answered[route, status] += 1
+        self._request_counts[route, status] += 1
 
     @property
     def running(self) -> int:
@@ -125,22 +129,26 @@ class HandlerMetrics:
     def lines(self) -> Iterator[str]:
         """Yield the lines of all metrics of this object."""
         yield from _family_lines(
-            "graphbus_running_handlers", "gauge", "Handlers and methods at work.", [({}, self.running)]
+            "graphbus_running_handlers", "gauge", "Handlers and methods that are running.", [({}, self.running)]
         )
         for histogram in (self._process, self._call, self._http):
             yield from histogram.lines()
+        counts = sorted(self._request_counts.copy().items())  # a copy, because the server may add to it meanwhile
         answers = [
             ({"http_route": route, "http_response_status_code": str(status)}, number)
-            for (route, status), number in sorted(
-                self._answered.copy().items()
-            )  # a copy, because the server may add to it meanwhile
+            for (route, status), number in counts
         ]
-        yield from _family_lines("graphbus_http_responses_total", "counter", "Requests by their answer.", answers)
+        yield from _family_lines(
+            "graphbus_http_responses_total", "counter", "HTTP requests by route and status.", answers
+        )
 
 
-def render_metrics(statistics: Statistics, meter: HandlerMetrics) -> bytes:
-    """Return the page that `/metrics` answers with: counts of the bus, durations and figures of the process."""
-    lines = [*_bus_lines(statistics), *meter.lines(), *_process_lines()]
+def render_metrics(statistics: Statistics, meter: HandlerMetrics, more: Iterable[Metric] = ()) -> bytes:
+    """Return the page that `/metrics` answers with: counts of the bus, durations, figures of the process, and `more`."""
+    others = (
+        line for metric in more for line in _family_lines(metric.name, metric.kind, metric.meaning, metric.samples)
+    )
+    lines = [*_bus_lines(statistics), *others, *meter.lines(), *_process_lines()]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
@@ -150,15 +158,17 @@ def _bus_lines(statistics: Statistics) -> Iterator[str]:
     consumed: list[tuple[Labels, int]] = []
     failed: list[tuple[Labels, int]] = []
     for name, counts in statistics.subscriptions.items():
-        handler, _, topic = name.partition(" <- ")
+        handler, _, topic = name.partition(" <- ")  # the keys look like `Agent.method <- /Topic`
         labels = {**system, "messaging_destination_name": topic, "graphbus_handler": handler}
         consumed.append((labels, counts.delivered))
         failed.append((labels, counts.failed))
     families: tuple[tuple[str, str, str, list[tuple[Labels, int]]], ...] = (
         ("messaging_client_sent_messages_total", "counter", "Events published.", [(system, statistics.published)]),
         (
-            *("messaging_client_consumed_messages_total", "counter"),
-            *("Events given to handlers, failures included.", consumed),
+            "messaging_client_consumed_messages_total",
+            "counter",
+            "Events delivered to handlers, failures included.",
+            consumed,
         ),
         ("graphbus_failed_messages_total", "counter", "Events that a handler failed on.", failed),
         ("graphbus_dead_letters_total", "counter", "Events that became dead letters.", [({}, statistics.dead_letters)]),
@@ -174,7 +184,7 @@ def _process_lines() -> Iterator[str]:
         ("process_start_time_seconds", "gauge", "Start of the process since the epoch.", _started),
         ("process_cpu_seconds_total", "counter", "Processor time used.", process_time()),
         ("process_resident_memory_bytes", "gauge", "Memory in use.", resident_bytes()),
-        ("process_open_fds", "gauge", "Open files and connections.", _open_files()),
+        ("process_open_fds", "gauge", "Open files and connections.", _count_open_files()),
     )
     for name, kind, meaning, value in figures:
         yield from _family_lines(name, kind, meaning, [] if value is None else [({}, value)])
@@ -189,7 +199,8 @@ def resident_bytes() -> float | None:
         return None
 
 
-def _open_files() -> float | None:
+def _count_open_files() -> float | None:
+    """Return the number of open files and connections of this process; None where there is no /proc."""
     try:
         return float(len(os.listdir(_FILES)))
     except OSError:
@@ -197,16 +208,18 @@ def _open_files() -> float | None:
 
 
 def _family_lines(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
-    """Return the lines of a metric with its HELP and TYPE; none when there are no samples."""
+    """Return the lines of a metric, HELP and TYPE included, from its samples (labels, value); none without samples."""
     found = [_sample_line(name, labels, value) for labels, value in samples]
     return iter([*_header_lines(name, kind, meaning), *found] if found else [])
 
 
 def _header_lines(name: str, kind: str, meaning: str) -> tuple[str, str]:
+    """Return the HELP and TYPE lines of a metric."""
     return f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"
 
 
 def _sample_line(name: str, labels: Labels, value: float) -> str:
-    shown = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
+    """Return the line `name{label="text",...} value`; a whole number is written without a fraction."""
+    pairs = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
     number = str(int(value)) if float(value).is_integer() and abs(value) < sys.maxsize else repr(float(value))
-    return f"{name}{{{shown}}} {number}" if shown else f"{name} {number}"
+    return f"{name}{{{pairs}}} {number}" if pairs else f"{name} {number}"

@@ -19,7 +19,7 @@ _START_S = 10.0
 """How many seconds a signal waits for a graph that is starting."""
 SIGNAL_POLL_S = 0.5
 """How often a main thread that waits must return to Python code, which is where Python runs signal handlers."""
-_asked: list[int] = []
+_raised_signals: list[int] = []
 """The signals for which `StopRequested` was raised within the current `stop_on_signals`."""
 
 
@@ -48,25 +48,27 @@ class SignalHandler:
         self.is_busy: Callable[[], bool] = lambda: True
         self.begin_grace: Callable[[], float] = lambda: _START_S
         self._waiter: threading.Thread | None = None
-        self._is_over = False
-        self._is_asked = False
+        self._is_over = False  # `StopRequested` was raised, or `finish` was called: later signals are ignored
+        self._has_signal = False
         self._number = 0
-        self._asking = threading.Lock()
+        self._lock = threading.Lock()
 
     def request_stop(self) -> None:
         """Send SIGTERM to this process unless a signal has arrived before; from any thread but the main one."""
-        with self._asking:  # a signal between test and kill would make ours the second, urgent one
-            if not self._is_asked:
+        with self._lock:  # if a signal came after the test, SIGTERM would be the second signal, which raises at once
+            if not self._has_signal:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     def handle_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Handle a signal: raise now, or start the thread that sends it again later. A second signal raises at once.
+        """Handle a signal: raise now or, while the main thread is busy, start the thread that sends the signal again later.
+
+        Once it has raised, or `finish` was called, it does nothing.
 
         Raises:
             StopRequested: If the main thread may be interrupted, or this is the second signal.
         """
-        with self._asking:
-            self._is_asked = True
+        with self._lock:
+            self._has_signal = True
         if self._is_over:
             return
         if self._waiter is None and self.is_busy():
@@ -77,24 +79,24 @@ class SignalHandler:
             return
         self._number = self._number or number
         if number == signal.SIGINT:
-            # SIGTERM may be pending as well. Python calls handlers of pending signals by number, SIGTERM after SIGINT. Raising
-            # from the last one leaves no signal pending that would meet the default handler and print a traceback.
+            # SIGTERM may be pending as well. Python calls the handlers of pending signals in the order of their numbers, so that
+            # of SIGTERM is the last. If only that one raises, no pending signal is left for the default handlers set below.
             signal.raise_signal(signal.SIGTERM)
             return
         self._is_over = True
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
-        _asked.append(self._number)
+        _raised_signals.append(self._number)
         raise StopRequested(self._number)
 
     def finish(self) -> None:
-        """Drop a signal that still waits, because the work that it would interrupt has ended."""
+        """Ignore signals from now on, one that waits included, because the work that they would interrupt has ended."""
         self._is_over = True
         if self._waiter is not None:
             self._waiter.join()
 
     def _send_again(self, number: int) -> None:
-        """Send the signal again once the main thread may be interrupted, or the grace is over."""
+        """Send the signal to the main thread again once that may be interrupted or the grace is over; not after `finish`."""
         deadline = monotonic() + self.begin_grace()
         while self.is_busy() and monotonic() < deadline and not self._is_over:
             sleep(_BUSY_POLL_S)
@@ -104,23 +106,26 @@ class SignalHandler:
 
 @contextmanager
 def stop_on_signals() -> Iterator[SignalHandler]:
-    """Raise `StopRequested` in the main thread at the first SIGTERM or SIGINT; a later one ends the process at once."""
-    patience = SignalHandler()
+    """Within the block, raise `StopRequested` at the first SIGTERM or SIGINT; a signal after that ends the process at once.
+
+    On any thread but the main one, signals are not handled.
+    """
+    signal_handler = SignalHandler()
     if threading.current_thread() is not threading.main_thread():
-        yield patience
+        yield signal_handler
         return
-    before = {number: signal.signal(number, patience.handle_signal) for number in _SIGNALS}
+    before = {number: signal.signal(number, signal_handler.handle_signal) for number in _SIGNALS}
     try:
-        yield patience
+        yield signal_handler
     finally:
-        patience.finish()
-        _asked.clear()
+        signal_handler.finish()
+        _raised_signals.clear()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def interrupt_main_thread() -> None:
-    """Send SIGINT to the main thread, as Ctrl-C does, if Python code handles it; from any thread."""
+    """Send SIGINT to the main thread, as Ctrl-C does, unless SIGINT is ignored or has the default action; from any thread."""
     if callable(signal.getsignal(signal.SIGINT)):
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
@@ -128,6 +133,8 @@ def interrupt_main_thread() -> None:
 @contextmanager
 def reading_with_signals() -> Iterator[None]:
     """Within the block, make the main thread handle signals while it reads, after `SIGNAL_POLL_S` at most.
+
+    On any other thread the block changes nothing.
 
     Python runs signal handlers between two instructions. A signal that arrives right before a blocking system call is not handled
     until the call returns. So a thread interrupts the call every `SIGNAL_POLL_S` with SIGURG, which is not used otherwise.
@@ -143,14 +150,14 @@ def reading_with_signals() -> Iterator[None]:
             signal.pthread_kill(main, signal.SIGURG)
 
     before = signal.signal(signal.SIGURG, lambda *_: None)
-    waker = threading.Thread(target=interrupt, name="graphbus-look", daemon=True)
-    waker.start()
+    interrupter = threading.Thread(target=interrupt, name="graphbus-look", daemon=True)
+    interrupter.start()
     try:
         yield
     finally:
         is_over.set()
-        waker.join()
-        signal.signal(signal.SIGURG, before or signal.SIG_DFL)  # None: the handler before was not set by Python
+        interrupter.join()
+        signal.signal(signal.SIGURG, before or signal.SIG_DFL)  # `before` is None if C code had set that handler
 
 
 def wait_for_signal() -> None:
@@ -165,5 +172,5 @@ def raise_missed_signal() -> None:
 
     Loops that wait on the main thread call this every `SIGNAL_POLL_S`.
     """
-    if _asked:
-        raise StopRequested(_asked[-1])
+    if _raised_signals:
+        raise StopRequested(_raised_signals[-1])

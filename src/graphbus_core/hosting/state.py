@@ -12,21 +12,23 @@ Operations that read and write (`pop`, `setdefault`, `clear`) are transactions t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from graphbus_core.errors import Place, RunError
+from graphbus_core.errors.system import MOVE_AWAY
 from graphbus_core.model.state import AgentState
 from graphbus_core.schema.json import Json, freeze
 from graphbus_core.schema.values import clip_text, format_value
 
 FILE = "state.sqlite3"
 
-_WHAT = "The state of the agents"
+WHAT = "The state of the agents"
+APPLICATION_ID = 0x47425354
 _FIND = "SELECT value, version FROM state WHERE agent = ? AND key = ?"
 _KEYS = "SELECT key FROM state WHERE agent = ? ORDER BY key"
 _ALL = "SELECT agent, key, value, version FROM state ORDER BY agent, key"
@@ -35,7 +37,7 @@ _VERSION = "SELECT version FROM counter"
 _NEXT_VERSION = "UPDATE counter SET version = max(version, ?) + 1 RETURNING version"
 _SET = "REPLACE INTO state (agent, key, value, version) VALUES (?, ?, ?, ?)"
 _DELETE = "DELETE FROM state WHERE agent = ? AND key = ?"
-_TABLES = (
+TABLES = (
     "CREATE TABLE state (agent TEXT, key TEXT, value TEXT NOT NULL, version INTEGER NOT NULL, PRIMARY KEY (agent, key))"
     " WITHOUT ROWID",
     "CREATE TABLE counter (version INTEGER NOT NULL)",
@@ -75,6 +77,33 @@ class StateChange(NamedTuple):
     key: str
     before: str | None
     after: str | None
+
+
+class StateWrite(Protocol):
+    """A write to the state of one agent that depends on what was read there; see `States.write` for the fields."""
+
+    @property
+    def agent(self) -> str:
+        """The agent whose keys change."""
+
+    @property
+    def changes(self) -> Texts:
+        """The keys to set and delete."""
+
+    @property
+    def expected(self) -> Mapping[str, int]:
+        """Key -> the version that it must have."""
+
+    @property
+    def expected_keys(self) -> Iterable[str] | None:
+        """The exact set of keys that must exist; None: not checked."""
+
+
+class _PlannedWrite(NamedTuple):
+    agent: str
+    changes: Texts
+    expected: Mapping[str, int] = MappingProxyType({})
+    expected_keys: Iterable[str] | None = None
 
 
 class States:
@@ -134,24 +163,23 @@ class States:
             expected_keys: The exact set of keys that must exist; None: not checked.
 
         Returns:
-            The first key that is not as expected, and nothing is written; None when all is written.
+            None when all is written. Otherwise nothing is written, and this is a key that is not as expected.
         """
-        with self.open(agent).write_transaction() as connection:
-            for key, version in expected.items():
-                row = connection.execute(_FIND, (agent, key)).fetchone()
-                if (0 if row is None else row[1]) != version:
-                    return key
-            if expected_keys is not None:
-                others = {key for (key,) in connection.execute(_KEYS, (agent,))}.symmetric_difference(expected_keys)
-                if others:
-                    return min(others)
-            _write(connection, ((agent, key, text) for key, text in changes.items()))
-        return None
+        return self.write_together((_PlannedWrite(agent, changes, expected, expected_keys),))
+
+    def write_together(self, writes: Sequence[StateWrite]) -> str | None:
+        """Make several writes in one SQL transaction, if the file is as all of them expect.
+
+        Returns:
+            None when all is written. Otherwise nothing is written, and this is a key that is not as expected.
+        """
+        with self.open(writes[0].agent if writes else "A command").write_transaction() as connection:
+            return write_states(connection, writes)
 
     def snapshot(self, agents: Collection[str] | None = None) -> StateSnapshot:
-        """Return the states of these agents at one moment; by default of all agents that have one."""
+        """Return the states of these agents at one moment; None: of all agents that have one. An agent without one is empty."""
         with self.open().read_transaction() as connection:
-            return self._read(connection, agents)
+            return self._read_states(connection, agents)
 
     def change(
         self,
@@ -165,38 +193,39 @@ class States:
 
         Args:
             wanted: See `plan_changes`; None: delete all keys of all agents.
-            keep: Called with the states before the first change, to save a backup; an exception of it prevents the changes.
+            keep: Called with the present states before they are changed, to save a backup; an exception of it prevents the
+                changes. It is not called if there are none.
             is_merge: See `plan_changes`.
-            after_version: The changes get a version higher than this one and than all in the file.
+            after_version: The changes get a version that is higher than this one and than all versions in the file.
         """
         with self.open().write_transaction() as connection:
-            before = self._read(connection, wanted)
+            before = self._read_states(connection, wanted)
             if wanted is None:
                 wanted = {agent: {} for agent in before.agents}
             changes = plan_changes(before, wanted, is_merge=is_merge)
             if changes:
                 keep(before)
-                _write(connection, ((each.agent, each.key, each.after) for each in changes), after_version)
+                _write_changes(connection, ((each.agent, each.key, each.after) for each in changes), after_version)
         return changes
 
     def open(self, agent: str = "A command") -> Any:
-        """Return the open `Database`; `agent` is named in the error after `close`."""
+        """Return the `Database`, which the first call opens; raise GBE643-645 or, after `close`, GBE647, which names `agent`."""
         with self._opening:
             if self._is_closed:
                 raise RunError("GBE647", agent=agent)
             if self._database is None:
                 from graphbus_core.hosting.database import MEMORY, Database  # sqlite3 takes a while to import
 
-                self._database = Database(self._path or MEMORY, _WHAT, 0x47425354, _TABLES)
+                self._database = Database(self._path or MEMORY, WHAT, APPLICATION_ID, TABLES)
             return self._database
 
-    def _read(self, connection: Any, agents: Collection[str] | None) -> StateSnapshot:
-        """Return the states of these agents (None: of all) within a transaction."""
+    def _read_states(self, connection: Any, agents: Collection[str] | None) -> StateSnapshot:
+        """Return the states of these agents (None: of all) within a transaction; raise GBE643 for a value that is not JSON."""
         (version,) = connection.execute(_VERSION).fetchone()
         found: dict[str, dict[str, StoredValue]] = {agent: {} for agent in sorted(agents or ())}
-        questions = [(_ALL, ())] if agents is None else [(_OF_AGENT, (agent,)) for agent in found]
-        for question, values in questions:
-            for agent, key, text, key_version in connection.execute(question, values):
+        queries = [(_ALL, ())] if agents is None else [(_OF_AGENT, (agent,)) for agent in found]
+        for query, values in queries:
+            for agent, key, text, key_version in connection.execute(query, values):
                 self._check_value(agent, key, text)
                 found.setdefault(agent, {})[key] = StoredValue(text, key_version)
         return StateSnapshot(version, found)
@@ -209,7 +238,7 @@ class States:
             loads(str(text), any_text=True)
         except ValueError:
             reason = f"it is damaged (the value of {clip_text(agent)} {clip_text(key)} is not JSON)"
-            raise RunError("GBE643", where=Place(self._path), what=_WHAT, reason=reason) from None
+            raise RunError("GBE643", where=Place(self._path), what=WHAT, reason=reason, advice=MOVE_AWAY) from None
 
 
 def plan_changes(before: StateSnapshot, wanted: Mapping[str, Texts], *, is_merge: bool) -> list[StateChange]:
@@ -228,8 +257,33 @@ def plan_changes(before: StateSnapshot, wanted: Mapping[str, Texts], *, is_merge
     return [change for change in changes if change.before != change.after]
 
 
-def _write(connection: Any, changes: Iterable[tuple[str, str, str | None]], after_version: int = 0) -> None:
-    """Set and delete keys (agent, key, JSON text or None), all with the next version of the counter."""
+def write_states(connection: Any, writes: Iterable[StateWrite]) -> str | None:
+    """Make writes within an SQL transaction of the caller; return a key that is not as expected, and write nothing then."""
+    writes = tuple(writes)
+    for each in writes:
+        conflict = _find_conflict(connection, each)
+        if conflict is not None:
+            return conflict
+    for each in writes:
+        if each.changes:
+            _write_changes(connection, ((each.agent, key, text) for key, text in each.changes.items()))
+    return None
+
+
+def _find_conflict(connection: Any, write: StateWrite) -> str | None:
+    """Return a key of the agent that is not as the write expects; None if there is none."""
+    for key, version in write.expected.items():
+        row = connection.execute(_FIND, (write.agent, key)).fetchone()
+        if (0 if row is None else row[1]) != version:
+            return key
+    if write.expected_keys is None:
+        return None
+    keys = {key for (key,) in connection.execute(_KEYS, (write.agent,))}
+    return min(keys.symmetric_difference(write.expected_keys), default=None)
+
+
+def _write_changes(connection: Any, changes: Iterable[tuple[str, str, str | None]], after_version: int = 0) -> None:
+    """Set keys (agent, key, JSON text), or delete them (None), all with the next version, which is above `after_version`."""
     (version,) = connection.execute(_NEXT_VERSION, (after_version,)).fetchone()
     for agent, key, text in changes:
         if text is None:
@@ -251,32 +305,35 @@ class _StoredState(AgentState):
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
+        """Compare two states by identity, and a state with any other mapping by content."""
         return self is other if isinstance(other, _StoredState) else dict(self) == other
 
     def __getitem__(self, key: str) -> Json:
-        text, _ = self._find(key)
+        text, _ = self._find_text(key)
         if text is None:
             raise KeyError(key)
         return _decode(text)
 
     def __setitem__(self, key: str, value: Json) -> None:
-        self._set(key, encode_value(self._agent, key, value))
+        self._set_text(key, encode_value(self._agent, key, value))
 
     def __delitem__(self, key: str) -> None:
         if key not in self:
             raise KeyError(key)
-        self._set(key, None)
+        self._set_text(key, None)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self._find(key)[0] is not None
+        return isinstance(key, str) and self._find_text(key)[0] is not None
 
     def __iter__(self) -> Iterator[str]:
-        transaction = self._transaction()
+        """Iterate over the sorted keys; a transaction notes that they were listed, and includes its own changes."""
+        transaction = self._current_transaction()
         if transaction is None:
             return iter(self._states.keys(self._agent))
         if transaction.keys is None:
             transaction.keys = frozenset(self._states.keys(self._agent))
         keys = transaction.keys.union(transaction.changes)
+        # A key that is not in `changes` gets "" here, a key that the transaction deletes None.
         return iter(sorted(key for key in keys if transaction.changes.get(key, "") is not None))
 
     def __len__(self) -> int:
@@ -292,26 +349,33 @@ class _StoredState(AgentState):
 
         def delete_all() -> None:
             for key in self:
-                self._set(key, None)
+                self._set_text(key, None)
 
-        self._in_one_step(delete_all)
+        self._repeat_until_committed(delete_all)
 
     def pop(self, key: str, /, default: Any = _NOTHING) -> Any:
-        """Remove a key and return its value; of several concurrent calls, only one gets the value."""
+        """Remove a key and return its value; of several concurrent calls, only one gets the value.
+
+        If the key does not exist, return the default; without a default, raise KeyError.
+        """
 
         def take() -> Any:
             value = self.get(key, _NOTHING)
             if value is not _NOTHING:
-                self._set(key, None)
+                self._set_text(key, None)
             return value
 
-        value = self._in_one_step(take)
+        value = self._repeat_until_committed(take)
         if value is _NOTHING and default is _NOTHING:
             raise KeyError(key)
         return default if value is _NOTHING else value
 
     def popitem(self) -> tuple[str, Json]:
-        """Remove the first key and return it with its value; of several concurrent calls, only one gets it."""
+        """Remove the first key and return it with its value; of several concurrent calls, only one gets it.
+
+        Raises:
+            KeyError: The state is empty.
+        """
         for key in self:
             value = self.pop(key, _NOTHING)
             if value is not _NOTHING:
@@ -326,25 +390,25 @@ class _StoredState(AgentState):
                 self[key] = default
             return self[key]
 
-        return self._in_one_step(find_or_set)
+        return self._repeat_until_committed(find_or_set)
 
     def version(self, key: str) -> int:
-        """Return the version of a key; inside of a transaction, the version that was read, without own changes."""
-        return self._find(key)[1]
+        """Return the version of a key, 0 if it does not exist. Changes of the current transaction do not alter it."""
+        return self._find_text(key)[1]
 
     def read(self, key: str) -> tuple[Json, int]:
-        """Return the value of a key and its version, read together; (None, 0) for a key that does not exist."""
-        text, version = self._find(key)
+        """Return the value of a key and its version, read at the same moment; (None, 0) for a key that does not exist."""
+        text, version = self._find_text(key)
         return (None if text is None else _decode(text)), version
 
     def update_if(self, key: str, value: Json, version: int) -> bool:
-        """Set the value if the key has this version (0: does not exist) and return True; else change nothing, return False."""
+        """Set the value if the key has this version; 0: if the key does not exist. Return True if the value was set."""
         text = encode_value(self._agent, key, value)
-        if self._transaction() is None:
+        if self._current_transaction() is None:
             return self._states.write(self._agent, {key: text}, {key: version}) is None
-        if self._find(key)[1] != version:
+        if self._find_text(key)[1] != version:
             return False
-        self._set(key, text)
+        self._set_text(key, text)
         return True
 
     @contextmanager
@@ -356,8 +420,10 @@ class _StoredState(AgentState):
         Raises:
             RunError: GBE646 when a key that was read has changed in the meantime.
         """
-        if self._transaction() is not None:
-            yield
+        current = self._current_transaction()
+        if current is not None:
+            with current.discarding_on_error():
+                yield
             return
         transaction, before = _Transaction(), _transactions.get()
         _transactions.set({**before, self: transaction})
@@ -368,12 +434,12 @@ class _StoredState(AgentState):
             _transactions.set(before)
         if not transaction.changes:
             return
-        seen = {key: version for key, (_, version) in transaction.read.items()}
-        changed = self._states.write(self._agent, transaction.changes, seen, transaction.keys)
-        if changed is not None:
-            raise RunError("GBE646", agent=self._agent, key=clip_text(changed))
+        expected = {key: version for key, (_, version) in transaction.read.items()}
+        conflict = self._states.write(self._agent, transaction.changes, expected, transaction.keys)
+        if conflict is not None:
+            raise RunError("GBE646", agent=self._agent, key=clip_text(conflict))
 
-    def _in_one_step(self, work: Callable[[], T]) -> T:
+    def _repeat_until_committed(self, work: Callable[[], T]) -> T:
         """Run `work` in a transaction, and repeat it as long as there is a conflict; return its result."""
         while True:
             try:
@@ -383,10 +449,13 @@ class _StoredState(AgentState):
                 if refused.code != "GBE646":
                     raise
 
-    def _find(self, key: str) -> tuple[str | None, int]:
-        """Return the JSON text and version of a key, within the current transaction if there is one."""
+    def _find_text(self, key: str) -> tuple[str | None, int]:
+        """Return the JSON text and version of a key; (None, 0) if it does not exist.
+
+        In a transaction, the text is that of its own change if there is one, and the version is that of the first read.
+        """
         check_key(self._agent, key)
-        transaction = self._transaction()
+        transaction = self._current_transaction()
         if transaction is None:
             return self._states.find(self._agent, key)
         if key not in transaction.read:
@@ -394,17 +463,21 @@ class _StoredState(AgentState):
         text, version = transaction.read[key]
         return transaction.changes.get(key, text), version
 
-    def _set(self, key: str, text: str | None) -> None:
+    def _set_text(self, key: str, text: str | None) -> None:
         """Set (JSON text) or delete (None) a key, within the current transaction if there is one."""
-        transaction = self._transaction()
+        transaction = self._current_transaction()
         if transaction is None:
             self._states.write(self._agent, {key: text})
         else:
             transaction.changes[key] = text
 
-    def _transaction(self) -> _Transaction | None:
+    def _current_transaction(self) -> _Transaction | None:
+        """Return the open transaction of the running code on this state; None if there is none."""
         transaction = _transactions.get().get(self)
-        return None if transaction is None or transaction.is_over else transaction
+        if transaction is not None and not transaction.is_over:
+            return transaction
+        capture = _capture.get()
+        return None if capture is None or capture.is_over else capture.transaction_on(self)
 
 
 class _Transaction:
@@ -414,7 +487,7 @@ class _Transaction:
         changes: Key -> JSON text to write, or None for a key to delete.
         read: Key -> the JSON text and version that were read.
         keys: All keys in the file when they were listed; None if they were not.
-        is_over: True after the end. A task that was started inside inherits the context variable and may run longer.
+        is_over: True after the end. A task that was started in the transaction inherits the context variable, and may run on.
     """
 
     __slots__ = ("changes", "is_over", "keys", "read")
@@ -425,10 +498,67 @@ class _Transaction:
         self.keys: frozenset[str] | None = None
         self.is_over = False
 
+    @contextmanager
+    def discarding_on_error(self) -> Iterator[None]:
+        """Discard the changes that are made in the block if it ends with an exception."""
+        before, is_complete = dict(self.changes), False
+        try:
+            yield
+            is_complete = True
+        finally:
+            if not is_complete:
+                self.changes = before
+
+
+class StateCapture:
+    """Collects all that the running code changes in states, so that it can be committed together with something else."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._transactions: dict[_StoredState, _Transaction] = {}
+
+    def transaction_on(self, state: _StoredState) -> _Transaction:
+        """Return the transaction that collects the changes of one state; the first call makes it."""
+        return self._transactions.get(state) or self._transactions.setdefault(state, _Transaction())
+
+    def changes(self) -> list[CapturedChange]:
+        """Return what was changed, with what was read there; states that were only read are left out."""
+        return [
+            CapturedChange(
+                state._agent, each.changes, {key: version for key, (_, version) in each.read.items()}, each.keys
+            )
+            for state, each in self._transactions.items()
+            if each.changes
+        ]
+
+
+class CapturedChange(NamedTuple):
+    """What `StateCapture` has collected for one agent; the fields are the arguments of `States.write`."""
+
+    agent: str
+    changes: Texts
+    expected: Mapping[str, int]
+    expected_keys: frozenset[str] | None
+
+
+@contextmanager
+def capture_changes() -> Iterator[StateCapture]:
+    """Yield an object that collects the changes of states in the block, and reads back there; none of them is written."""
+    capture = StateCapture()
+    token = _capture.set(capture)
+    try:
+        yield capture
+    finally:
+        capture.is_over = True
+        _capture.reset(token)
+
+
+_capture: ContextVar[StateCapture | None] = ContextVar("graphbus_state_capture", default=None)
 
 _transactions: ContextVar[Mapping[_StoredState, _Transaction]] = ContextVar(
     "graphbus_transactions", default=MappingProxyType({})
 )
+"""State -> the transaction of the running code; one that `is_over` does not count."""
 
 
 def encode_value(agent: str, key: str, value: Json) -> str:
@@ -454,7 +584,7 @@ def check_key(agent: str, key: object) -> None:
     """Check a key of a state.
 
     Raises:
-        RunError: GBE641 for a key that is no text, or holds a lone surrogate, which UTF-8 cannot encode.
+        RunError: GBE641 for a key that is not a string, or that contains a lone surrogate, which UTF-8 cannot encode.
     """
     if not isinstance(key, str):
         raise RunError("GBE641", agent=agent, path=f"the key {format_value(key)}", found=f"a {type(key).__name__}")
@@ -463,6 +593,7 @@ def check_key(agent: str, key: object) -> None:
 
 
 def _decode(text: str) -> Json:
+    """Return the value of a JSON text."""
     from json import loads
 
     return loads(text)

@@ -1,6 +1,6 @@
 """Middleware that makes an OpenTelemetry span for every handler and call; the only module that imports opentelemetry.
 
-    POST /publish/Order/Placed   traceparent: 00-...      the trace of the client goes on
+    POST /publish/Order/Placed   traceparent: 00-...      continues the trace of the client
       process /Order/Placed      OrderProcessor.on_order_placed
         call InventoryService.reserve
         process /Order/Created   NotificationService.on_order_created
@@ -23,7 +23,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from graphbus_core.middleware import Handling
 from graphbus_core.model.messages import Event
 
-_KEPT = 10_000
+_MOST_PARENTS = 10_000
 """How many spans are remembered as possible parents. An event whose parent was dropped begins a new trace."""
 
 _propagator = TraceContextTextMapPropagator()
@@ -34,20 +34,19 @@ class Tracing:
 
     def __init__(self) -> None:
         self._tracer = trace.get_tracer("graphbus")
-        self._parents: OrderedDict[tuple[str, str], Context] = (
-            OrderedDict()
-        )  # (event id, name of the handler that publishes)
+        # (event id, its handler) -> the span of that handling; (event id, "") -> the span of a publisher outside of handlers
+        self._parents: OrderedDict[tuple[str, str], Context] = OrderedDict()
         self._lock = Lock()
 
     def __call__(self, handling: Handling) -> Iterator[None]:
-        """Wrap a handler or call in a span, which also records an exception."""
+        """Wrap a handler or call in a span; the span records an exception that it raises."""
         event = handling.event
         if event is None:
-            yield from self._around_call(handling)
+            yield from self._trace_call(handling)
         else:
-            yield from self._around_event(handling, event)
+            yield from self._trace_event(handling, event)
 
-    def _around_event(self, handling: Handling, event: Event) -> Iterator[None]:
+    def _trace_event(self, handling: Handling, event: Event) -> Iterator[None]:
         """Wrap a handler in a span whose parent is the span that published the event."""
         attributes: dict[str, str | int] = {
             "messaging.system": "graphbus",
@@ -65,10 +64,10 @@ class Tracing:
             kind=trace.SpanKind.CONSUMER,
             attributes=attributes,
         ):
-            self._remember(event.event_id, handling.name, contexts.get_current())
+            self._remember_context(event.event_id, handling.name, contexts.get_current())
             yield
 
-    def _around_call(self, handling: Handling) -> Iterator[None]:
+    def _trace_call(self, handling: Handling) -> Iterator[None]:
         """Wrap a method in a span whose parent is the span of its caller."""
         attributes = {"graphbus.agent": handling.agent, "graphbus.method": handling.name}
         parent = None if handling.caller is None else handling.caller.run(contexts.get_current)
@@ -76,8 +75,8 @@ class Tracing:
             yield
 
     def on_root(self, event: Event) -> None:
-        """Remember the span of the publisher of an event from outside of all handlers; another thread may deliver the event."""
-        self._remember(event.event_id, "", contexts.get_current())
+        """Remember the current span as the parent of an event published outside of handlers; another thread may deliver it."""
+        self._remember_context(event.event_id, "", contexts.get_current())
 
     @contextmanager
     def continue_trace(self, headers: Mapping[str, str]) -> Iterator[None]:
@@ -89,12 +88,14 @@ class Tracing:
             contexts.detach(token)
 
     def _parent_of(self, event: Event) -> Context | None:
+        """Return the context of the span that published the event; None if it is no longer remembered."""
         key = (event.causation_id, event.published_by) if event.causation_id else (event.event_id, "")
         with self._lock:
             return self._parents.get(key)
 
-    def _remember(self, event_id: str, handler: str, context: Context) -> None:
+    def _remember_context(self, event_id: str, handler: str, context: Context) -> None:
+        """Keep a context for `_parent_of`, and drop the oldest beyond `_MOST_PARENTS`; `handler` is empty outside of handlers."""
         with self._lock:
             self._parents[event_id, handler] = context
-            while len(self._parents) > _KEPT:
+            while len(self._parents) > _MOST_PARENTS:
                 self._parents.popitem(last=False)

@@ -1,1 +1,1 @@
-"""Models behind one seam: `client.LLMClient`; its back ends, retries, cache and prices."""
+"""Models behind one interface, `client.LLMClient`, with the clients of providers, retries, caches and prices."""

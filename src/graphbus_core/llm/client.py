@@ -1,13 +1,13 @@
-"""`LLMClient`: the one interface between GraphBus and a model. It takes a prompt and returns text and cost.
+"""`LLMClient`: the only interface between GraphBus and a model. It takes a prompt, and returns a text and its cost.
 
-No type of a provider's library appears here. A client may be called from several threads at once.
+This module uses no library of a provider. A client may be called from several threads at once.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -21,27 +21,29 @@ _BYTES_PER_TOKEN = 4
 
 
 class FollowUp(NamedTuple):
-    """A message after the task: the model's answer, or our reply to it."""
+    """A message after the task: an answer of the model, or the reply of GraphBus to it."""
 
     role: Literal["assistant", "user"]
     text: str
 
 
 class ModelPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A request in the order in which providers cache it.
+    """A request. Its parts have an order in which providers can cache them: those that change least come first.
 
     Attributes:
-        shared: Equal for all agents, roles and rounds of a session: protocol, answer formats, the map of the project. It has no
-            name of the agent, no id and no time. It is sent as the system prompt, and providers cache it.
-        own: Equal for all tasks of one agent while its code is unchanged: its source, its neighbours' contracts. Cached, too.
-        task: The present question.
-        turns: The messages that follow if a malformed answer was sent back.
+        shared: The system prompt: rules, answer format, contracts of all agents. It is equal for all agents, roles and rounds of
+            a session, so it has no agent name, no id and no time.
+        own: The source of one agent and its neighbours' contracts. It is equal for all tasks of the agent while those are.
+        task: The question.
+        turns: Further messages, after a malformed answer was sent back.
+        schema: The JSON schema that the server shall force on the answer; None: the answer is text.
     """
 
     shared: str
     own: str = ""
     task: str = ""
     turns: tuple[FollowUp, ...] = ()
+    schema: dict[str, Any] | None = None
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -50,12 +52,14 @@ class ModelPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer.
+    """An answer of a model.
 
     Attributes:
         model: `"provider:name"` of the model that answered.
-        cost_usd: None if the price is not known.
-        is_cached: It came from our own cache or from a record, so that nothing was spent now.
+        usage: Its tokens.
+        cost_usd: Its cost in dollars; None if the price is not known.
+        stop: Why it ended: at its `end`, cut off at the `length` limit, or the model refused.
+        is_cached: It is from the cache of GraphBus or from a record, so it cost nothing now.
     """
 
     text: str
@@ -67,7 +71,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorstCase(NamedTuple):
-    """The most that a question to an agent can need: requests, those after malformed answers included, and their tokens."""
+    """The most that a question to an agent can need: requests, including those after malformed answers, and all their tokens."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -75,26 +79,39 @@ class WorstCase(NamedTuple):
 
 
 class LLMClient(ABC):
-    """Answers prompts with one model. A client of your own derives from it, sets both attributes and has `complete`.
+    """Answers prompts with one model. To write another client, derive from it, set both attributes and define `complete`.
 
     Attributes:
         model: `"provider:name"`.
-        price: What a call costs at most; None when it is not known. A local model and a program cost nothing: `Price(0, 0)`.
+        price: The highest price of a call; None if it is not known. A local model and a program cost nothing: `Price(0, 0)`.
     """
 
     model: str
     price: Price | None
 
+    @property
+    def takes_schema(self) -> bool:
+        """True if a prompt may have a schema. It turns False for good when the server refuses one."""
+        return False
+
     @abstractmethod
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Return the answer to a prompt.
 
+        Args:
+            prompt: The request.
+            max_output_tokens: The largest number of tokens of the answer.
+            progress: Called with the number of characters received so far, if the client can tell.
+
         Raises:
-            ModelError: There is none; `is_transient`, `is_final` and `may_be_billed` say of what kind the failure is.
+            ModelError: There is no answer. Its flags `is_transient`, `is_final` and `may_be_billed` describe the failure.
         """
 
+    def reject(self, prompt: ModelPrompt, max_output_tokens: int) -> None:  # noqa: B027 - most clients keep no answers
+        """Forget the answer to a request, because it could not be used: the same request is asked anew the next time."""
+
     def generate(self, prompt: str, *, max_output_tokens: int = 8192) -> str:
-        """Return the text of the answer to one text. Source: seed 002, 4.2.
+        """Send a single prompt, and return the text of the answer. Source: seed 002, 4.2.
 
         Raises:
             ModelError: As `complete`.
@@ -102,11 +119,11 @@ class LLMClient(ABC):
         return self.complete(ModelPrompt(shared="", task=prompt), max_output_tokens).text
 
     def close(self) -> None:  # noqa: B027 - most clients hold nothing
-        """Give back connections; no call may follow."""
+        """Release connections. The client must not be called afterwards."""
 
 
 class ClientWrapper(LLMClient):
-    """Base of a client that stands before another one: it has its model and price, and closing it closes the other."""
+    """Base of a client that wraps another one. It has the model and price of the inner client, and closes it."""
 
     def __init__(self, inner: LLMClient) -> None:
         self._inner = inner
@@ -115,24 +132,37 @@ class ClientWrapper(LLMClient):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._inner!r})"
 
+    @property
+    def takes_schema(self) -> bool:
+        """True if the inner client takes a schema."""
+        return self._inner.takes_schema
+
     def close(self) -> None:
-        """Close the client behind this one."""
+        """Close the inner client."""
         self._inner.close()
 
 
 class RecordedClient(LLMClient):
-    """A model of which only name and price are known, behind a record or a plan. It cannot answer."""
+    """A model of which only name and price are known, for a replay or a plan. It cannot answer."""
 
     def __init__(self, model: str, price: Price | None = None) -> None:
         self.model = model
         self.price = price
 
+    @property
+    def takes_schema(self) -> bool:
+        """True: the recorded answers show whether the model was given one."""
+        return True
+
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Raise an error: only recorded answers exist.
+        """Raise an error, because there is no model that could answer.
 
         Raises:
-            ModelError: GBE471, always.
+            ModelError: GBE459 for a prompt with a schema, so that the answer to the same question as text is looked up; else
+                GBE471.
         """
+        if prompt.schema is not None:
+            raise ModelError("GBE459", provider="the record", model=self.model, reason="there is no such answer")
         raise ModelError("GBE471", is_final=True, model=self.model)
 
 
@@ -153,22 +183,33 @@ class ScriptedClient(LLMClient):
     """A client for tests: answers with the text or `Completion` that `speak` returns for the prompt."""
 
     def __init__(
-        self, speak: Callable[[ModelPrompt], str | Completion], model: str = "scripted:test", price: Price | None = None
+        self,
+        speak: Callable[[ModelPrompt], str | Completion],
+        model: str = "scripted:test",
+        price: Price | None = None,
+        *,
+        takes_schema: bool = False,
     ) -> None:
         self._speak = speak
+        self._takes_schema = takes_schema
         self.model = model
         self.price = price or Price(0.0, 0.0)
 
+    @property
+    def takes_schema(self) -> bool:
+        """What was given."""
+        return self._takes_schema
+
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Return the scripted answer, with tokens estimated by its length."""
-        said = self._speak(prompt)
-        if isinstance(said, Completion):
-            return said
+        """Return the scripted answer; for a plain text, the tokens are estimated by length."""
+        answer = self._speak(prompt)
+        if isinstance(answer, Completion):
+            return answer
         if progress:
-            progress(len(said))
-        usage = Usage(input_tokens=estimate_tokens(*prompt.texts), output_tokens=estimate_tokens(said))
+            progress(len(answer))
+        usage = Usage(input_tokens=estimate_tokens(*prompt.texts), output_tokens=estimate_tokens(answer))
         return Completion(
-            text=said, model=self.model, usage=usage, cost_usd=self.price.of(usage) if self.price else None
+            text=answer, model=self.model, usage=usage, cost_usd=self.price.of(usage) if self.price else None
         )
 
 

@@ -1,6 +1,6 @@
-"""The providers of models: their names, addresses, and which key each may get. Pure.
+"""The providers of models: names, addresses, and to which of them a key may be sent. All functions are pure.
 
-A key goes only to its own provider: `check_provider` refuses settings that would send one elsewhere, see docs/models.md.
+A key is sent only to the provider that issued it: `check_provider` refuses other settings (docs/models.md).
 """
 
 from __future__ import annotations
@@ -12,21 +12,27 @@ from typing import NamedTuple
 import msgspec
 
 from graphbus_core.errors import UsageError, did_you_mean
+from graphbus_core.errors.machine_paths import cut_path, remove_paths
 from graphbus_core.model.config import LLMConfig, Wire
 
 RULES = "rules"
 COMMAND = "command"
 _CLAUDE = "claude-"
-_FROM_PYTHON = {"scripted": "ScriptedClient", "recorded": "RecordedClient"}
+_PYTHON_ONLY = {"scripted": "ScriptedClient", "recorded": "RecordedClient"}
+_MODEL_EXAMPLES = "Choose another model, e.g. `anthropic:claude-sonnet-5-5`, `ollama:qwen3-coder` or `rules`."
 
 
 class Provider(NamedTuple):
     """A provider of models.
 
     Attributes:
-        key_env: The environment variable with its key; empty: it needs none.
-        prices: Its name in the table of prices; empty if it is not listed.
-        is_configured: It comes from pyproject.toml.
+        wire: The protocol that its server speaks.
+        key_env: The environment variable with its key; empty if it needs none.
+        default_model: The model if none is named; empty if one must be named.
+        prices: Its name in the price table; empty if it is not listed.
+        input_usd: Configured price of a million input tokens; 0 if none is configured.
+        output_usd: Configured price of a million output tokens; 0 if none is configured.
+        is_configured: True if it is from pyproject.toml, False if it is built in.
     """
 
     name: str
@@ -44,7 +50,7 @@ class ModelSpec(NamedTuple):
     """A model by provider and name.
 
     Attributes:
-        provider: Its name; `"rules"` and `"command"` are not in the table of providers.
+        provider: The name of its provider; or `"rules"`, or `"command"` for a program.
         model: The name of the model at the provider; for a program its whole command line.
     """
 
@@ -84,8 +90,8 @@ KNOWN: Mapping[str, Provider] = {
         Provider("lmstudio", "openai", "http://localhost:1234/v1"),
     )
 }
-_BY_KEY = ("anthropic", "openai")
-"""Without a configured model, the first of these providers whose key is set negotiates."""
+_CHOSEN_BY_KEY = ("anthropic", "openai")
+"""If no model is configured, the first of these providers whose key is set is used."""
 
 KEY_OWNERS: Mapping[str, tuple[str, ...]] = {
     **{provider.key_env: (provider.base_url.split("/")[2],) for provider in KNOWN.values() if provider.key_env},
@@ -105,14 +111,14 @@ KEY_OWNERS: Mapping[str, tuple[str, ...]] = {
     "AWS_SESSION_TOKEN": (),
     "AWS_ACCESS_KEY_ID": (),
 }
-"""Variable -> the only hosts to which its key may be sent; a name that begins with a dot stands for all hosts below it."""
+"""Environment variable -> the only hosts to which its key may be sent; a name with a leading dot stands for its subdomains."""
 
 
 def providers_of(config: LLMConfig) -> dict[str, Provider]:
-    """Return all providers by name: the well-known ones, and those of the settings, which replace one of the same name.
+    """Return name -> provider: the built-in ones, and those of the settings, which replace built-in ones of the same name.
 
     Raises:
-        UsageError: GBE141, GBE142 or GBE143, see `check_provider`.
+        UsageError: GBE141, GBE142 or GBE143, a configured provider is not allowed, see `check_provider`.
     """
     own = {
         name: Provider(name=name, is_configured=True, **msgspec.structs.asdict(settings))
@@ -124,24 +130,26 @@ def providers_of(config: LLMConfig) -> dict[str, Provider]:
 
 
 def check_provider(provider: Provider) -> None:
-    """Refuse a configured provider that would send a key to the wrong host.
+    """Check that a configured provider has an allowed name and address, and sends no key to the wrong host.
 
     Raises:
-        UsageError: GBE141 for a reserved name, GBE142 for the key of another provider, GBE143 for an invalid address, or for
-            a key over plain HTTP to another machine.
+        UsageError: GBE141, the name is reserved or malformed; GBE142, the key belongs to another provider; GBE143, the address is
+            invalid, or a key would be sent to another machine over plain HTTP.
     """
-    if provider.name in (RULES, COMMAND, *_FROM_PYTHON) or not provider.name.replace("-", "_").isidentifier():
-        raise UsageError("GBE141", spec=provider.name, reason="this name is not allowed for a provider")
+    if provider.name in (RULES, COMMAND, *_PYTHON_ONLY) or not provider.name.replace("-", "_").isidentifier():
+        advice = f"Rename the table [tool.graphbus.llm.providers.{provider.name}]: use letters, digits, `-` and `_`."
+        raise UsageError("GBE141", spec=provider.name, reason="a provider cannot have this name", advice=advice)
     host = host_of(provider)
     owners = KEY_OWNERS.get(provider.key_env.upper())
-    if owners is not None and not (is_https(provider) and _is_host_of(provider, host, owners)):
+    if owners is not None and not (is_https(provider) and _is_owned_host(provider, host, owners)):
         owner = " or ".join(name.removeprefix(".") for name in owners) or "its own service"
         raise UsageError("GBE142", name=provider.name, variable=provider.key_env, owner=owner)
     if provider.key_env and not is_https(provider) and not is_loopback(host):
-        raise _bad_address(provider, "a key must not be sent to another machine over plain http")
+        raise _make_address_error(provider, "a key must not be sent to another machine over plain http")
 
 
-def _is_host_of(provider: Provider, host: str, owners: tuple[str, ...]) -> bool:
+def _is_owned_host(provider: Provider, host: str, owners: tuple[str, ...]) -> bool:
+    """Return whether a provider's host, on the usual port, is one of the hosts to which a key may be sent."""
     from urllib.parse import urlsplit
 
     has_usual_port = urlsplit(provider.base_url).port in (None, 443)
@@ -149,7 +157,7 @@ def _is_host_of(provider: Provider, host: str, owners: tuple[str, ...]) -> bool:
 
 
 def is_https(provider: Provider) -> bool:
-    """Return whether the connection to the provider is encrypted."""
+    """Return whether the address of a provider begins with https."""
     return provider.base_url.lower().startswith("https://")
 
 
@@ -157,7 +165,7 @@ def host_of(provider: Provider) -> str:
     """Return the host of a provider's address in lower case.
 
     Raises:
-        UsageError: GBE143 for an invalid address.
+        UsageError: GBE143, the address is invalid.
     """
     from urllib.parse import urlsplit
 
@@ -165,39 +173,41 @@ def host_of(provider: Provider) -> str:
         parts = urlsplit(provider.base_url)
         host, _port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
-        raise _bad_address(provider, "it is not a valid URL") from None
+        raise _make_address_error(provider, "it is not a valid URL") from None
     if parts.scheme not in ("http", "https") or not host or not provider.base_url.isascii():
-        raise _bad_address(provider, "it must begin with https:// or http:// and a host")
+        raise _make_address_error(provider, "it must begin with https:// or http:// and a host")
     if parts.username is not None or parts.password is not None:
-        raise _bad_address(provider, "it must not contain a user name or password")
+        raise _make_address_error(provider, "it must not contain a user name or password")
     if parts.query or parts.fragment or any(sign in provider.base_url for sign in "\\ \t\r\n"):
-        raise _bad_address(provider, "it must contain nothing but host, port and path")
+        raise _make_address_error(provider, "it must contain nothing but host, port and path")
     return host
 
 
-def _bad_address(provider: Provider, reason: str) -> UsageError:
+def _make_address_error(provider: Provider, reason: str) -> UsageError:
+    """Return GBE143 about an address, from which a user name and password are removed."""
     address = "…@" + provider.base_url.rpartition("@")[2] if "@" in provider.base_url else provider.base_url
     return UsageError("GBE143", address=address, name=provider.name, reason=reason)
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, by name or address."""
+    """Return whether a host name or address means this machine."""
     numbers = host.split(".")
     is_127 = len(numbers) == 4 and numbers[0] == "127" and all(number.isdigit() for number in numbers)
     return host in ("localhost", "::1") or host.endswith(".localhost") or is_127
 
 
 def parse_model(text: str, providers: Mapping[str, Provider]) -> ModelSpec:
-    """Read `provider:name`, `provider` alone for its default model, `command:PROGRAM ARGUMENTS` or `rules`.
+    """Return the model in a text: `provider:name`, `provider` for its default model, `command:PROGRAM ARGUMENTS` or `rules`.
 
-    `claude-…` alone is a model of Anthropic, as in seed 001; other models need the name of their provider.
+    `claude-…` without a provider is a model of Anthropic; other models need the name of their provider.
 
     Raises:
-        UsageError: GBE140 for an unknown provider, GBE141 for a missing or impossible model.
+        UsageError: GBE140, the provider is unknown; GBE141, the model is missing or malformed, or can only be used from Python.
     """
     name, colon, model = (part.strip() for part in text.partition(":"))
-    if name in _FROM_PYTHON:
-        raise UsageError("GBE141", spec=text, reason=f"{_FROM_PYTHON[name]} can only be given from Python")
+    if name in _PYTHON_ONLY:
+        reason = f"{_PYTHON_ONLY[name]} can be passed only from Python code"
+        raise UsageError("GBE141", spec=text, reason=reason, advice=_MODEL_EXAMPLES)
     if name == RULES and not colon:
         return ModelSpec(RULES)
     if name == COMMAND:
@@ -206,16 +216,19 @@ def parse_model(text: str, providers: Mapping[str, Provider]) -> ModelSpec:
     if name not in providers and name.startswith(_CLAUDE) and not colon:
         name, model = "anthropic", name
     if name not in providers:
-        raise _unknown(name, text, providers)
+        raise _make_unknown_error(name, text, providers)
     model = model or providers[name].default_model
     if not model:
-        raise UsageError("GBE141", spec=text, reason=f"{name} has no default model, so name one after a colon")
+        advice = f"Write the name of a model after a colon: `{name}:MODEL`."
+        raise UsageError("GBE141", spec=text, reason=f"{name} has no default model", advice=advice)
     if not model.isprintable() or " " in model:
-        raise UsageError("GBE141", spec=text, reason="a model name cannot contain blanks or invisible characters")
+        reason = "the name of a model cannot contain spaces or invisible characters"
+        raise UsageError("GBE141", spec=text, reason=reason, advice="Remove these characters from the name.")
     return ModelSpec(name, model)
 
 
-def _unknown(name: str, text: str, providers: Mapping[str, Provider]) -> UsageError:
+def _make_unknown_error(name: str, text: str, providers: Mapping[str, Provider]) -> UsageError:
+    """Return GBE140 about an unknown provider, with a suggestion."""
     makers = {"gpt": "openai", "deepseek": "deepseek"}
     maker = makers.get(name.partition("-")[0])
     known = sorted([*providers, COMMAND, RULES])
@@ -224,57 +237,98 @@ def _unknown(name: str, text: str, providers: Mapping[str, Provider]) -> UsageEr
 
 
 def split_command(spec: ModelSpec) -> tuple[str, ...]:
-    """Return the words of a `command:`, split like a shell does; no shell runs them.
+    """Return the program and the arguments of a `command:` model, split by the quoting rules of a shell; no shell is used.
 
     Raises:
-        UsageError: GBE141 if there is no word, or a quotation mark is not closed.
+        UsageError: GBE141, there is no program, or a quotation mark is not closed.
     """
     import shlex
 
     try:
         words = tuple(shlex.split(spec.model))
     except ValueError as error:
-        raise UsageError("GBE141", spec=str(spec), reason=str(error).lower().rstrip(".")) from None
+        reason = str(error).lower().rstrip(".")
+        raise UsageError("GBE141", spec=str(spec), reason=reason, advice="Close the quotation mark.") from None
     if not words:
-        raise UsageError("GBE141", spec=str(spec), reason="there is no program after `command:`")
+        advice = "Write the program and its arguments, e.g. `command:claude -p`."
+        raise UsageError("GBE141", spec=str(spec), reason="there is no program after `command:`", advice=advice)
     return words
 
 
 def choose_model(config: LLMConfig, environ: Mapping[str, str]) -> str:
-    """Return the model that negotiates, as `"provider:name"`, or `"rules"`.
+    """Return the model for a negotiation, as `"provider:name"`, or `"rules"`.
 
-    It is the model of the settings; without one, the default model of the first provider whose key is in the environment.
+    It is the model in the settings, or the default model of Anthropic or OpenAI if its key is in the environment, or the rules.
 
     Raises:
-        UsageError: As `parse` and `providers_of`.
+        UsageError: As `parse_model` and `providers_of`.
     """
     providers = providers_of(config)
     if config.model.strip():
         return str(parse_model(config.model, providers))
-    for provider in (providers[name] for name in _BY_KEY):
+    for provider in (providers[name] for name in _CHOSEN_BY_KEY):
         if provider.key_env and provider.default_model and environ.get(provider.key_env, "").strip():
             return str(ModelSpec(provider.name, provider.default_model))
     return RULES
+
+
+def models_of_roles(model: str, config: LLMConfig) -> dict[str, ModelSpec]:
+    """Return role -> its model, which may be the rules: the one in the settings of the role, else `model`.
+
+    Raises:
+        UsageError: As `parse_model` and `providers_of`.
+    """
+    providers = providers_of(config)
+    roles = {"proposer": config.proposer, "evaluator": config.evaluator, "arbiter": config.arbiter}
+    return {role: parse_model(named.strip() or model, providers) for role, named in roles.items()}
 
 
 # --- removing keys from text -------------------------------------------------------------
 
 
 MAX_ANSWER_BYTES = 4_000_000
-_MAX_REASON = 300
-_LIKE_A_KEY = 12
+_MAX_REASON_CHARS = 300
+_MIN_KEY_CHARS = 12
 _SECRETS = re.compile(r"\b(?:(?:sk|pk|gsk|xai|hf|ghp)[-_]|AIza)[\w*.…-]{6,}|(?i:bearer)\s+\S+")
 
 
 def remove_secrets(text: str, key: str) -> str:
-    """Return text for an error message: one line, without the key and whatever looks like one, and not too long."""
+    """Return a text for an error message: one line of at most 300 characters, without `key` and all that looks like a key."""
     if len(key) >= 4:
         text = text.replace(key, "***")
     text = _SECRETS.sub("***", " ".join(text.split()))
     text = "".join(sign for sign in text if sign.isprintable()).rstrip(". ")
-    return text if len(text) <= _MAX_REASON else text[:_MAX_REASON] + "…"
+    return text if len(text) <= _MAX_REASON_CHARS else text[:_MAX_REASON_CHARS] + "…"
 
 
 def remove_key(answer: str, key: str) -> str:
-    """Remove the key from an answer. A short one such as `ollama` stays, because it may be an ordinary word."""
-    return answer.replace(key, "***") if len(key) >= _LIKE_A_KEY else answer
+    """Return an answer without the key. A key of less than 12 characters, such as `ollama`, stays: it may be an ordinary word."""
+    return answer.replace(key, "***") if len(key) >= _MIN_KEY_CHARS else answer
+
+
+def public_name(spec: ModelSpec) -> str:
+    """Return the name of a model for files that are shared: of a program its command line without paths and keys."""
+    if spec.provider != COMMAND:
+        return str(spec)
+    import shlex
+
+    program, *arguments = split_command(spec)
+    shown = (cut_path(word) if word[:1] in ("/", "~") else remove_paths(f" {word}")[1:] for word in arguments)
+    return f"{COMMAND}:" + remove_secrets(shlex.join([program.rpartition("/")[2], *shown]), "")
+
+
+def is_program(model: str) -> bool:
+    """True for `command:PROGRAM`."""
+    return model.strip().startswith(f"{COMMAND}:")
+
+
+def advice_on_form(model: str) -> str:
+    """Return the advice for a model whose answers cannot be used."""
+    if is_program(model):
+        return "Let the program print only the answer, in the form that its prompt describes (docs/answer-format.md)."
+    return 'Choose a larger model or, if its server can force a form on answers, set `answers = "json"` in [tool.graphbus.llm].'
+
+
+def command_to_test(model: str) -> str:
+    """Return the command that tests a model; the public name of a program lacks its path."""
+    return f"graphbus doctor --test {f'{COMMAND}:PROGRAM' if is_program(model) else model}"

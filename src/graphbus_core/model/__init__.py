@@ -1,1 +1,1 @@
-"""Ground: plain typed data that every floor shares; no input, no output."""
+"""Plain typed data that all other packages use; no input and output."""

@@ -1,6 +1,6 @@
 """Agents as the compiler reads them and artifacts describe them: methods, subscriptions, publications, calls, dependencies.
 
-They hold enough for every rule of `graphbus check` between agents, so that no rule there needs the syntax tree.
+This data is sufficient for all rules of `graphbus check` that compare agents, so those rules need no syntax tree.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from graphbus_core.schema.types import DICT, UNKNOWN, Field, Schema, Type
 
 
 class SourceSpan(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A range of source text: relative posix path; lines from 1, columns as byte offsets from 0, the end exclusive."""
+    """A range of source text: relative posix path, lines counted from 1, columns as byte offsets from 0; the end is exclusive."""
 
     path: str
     line: int
@@ -25,7 +25,7 @@ class SourceSpan(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def place(self) -> Place:
-        """The start of the range for messages, where columns count from 1."""
+        """The start of the range, for messages; there, columns are counted from 1."""
         return Place(self.path, self.line, self.column + 1)
 
 
@@ -47,8 +47,8 @@ class Returned(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One `return` of a method, or the end of its body.
 
     Attributes:
-        shape: The fields, if a dict display (or a name bound once to one) is returned; else None.
         type: The type of the value, as far as it is known.
+        shape: The fields, if the value is a dict display or a name that is bound once to one; else None.
     """
 
     span: SourceSpan
@@ -60,12 +60,12 @@ class MethodSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_o
     """A method, with the contract that `@schema_method` declares for it.
 
     Attributes:
-        input_schema: Declared argument fields; None without `@schema_method` or when it cannot be read.
-        output_schema: Declared result fields; None likewise.
-        has_schema: True for a method with `@schema_method`, readable or not.
-        schema_span: The decorator call.
-        returns: The type of the return annotation; unknown without one.
-        returned: Every `return` of the body and its end, outside of nested functions.
+        has_schema: True for a method with `@schema_method`, even if that cannot be read.
+        schema_span: The call of that decorator.
+        input_schema: The declared fields of the arguments; None without `@schema_method`, or if it cannot be read.
+        output_schema: The declared fields of the result; None in the same cases.
+        returns: The type of the return annotation; unknown if there is none.
+        returned: Each `return` of the body, without nested functions, and the end of the body if it can be reached.
     """
 
     name: str
@@ -84,15 +84,15 @@ class MethodSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_o
 
 
 BELOW_UNKNOWN = "?"
-"""In `below`: the value is used in a way that may read any part of it."""
+"""An entry of `below` for a use of the value that may read any part of it."""
 
 
 class KeyRead(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A handler reads a key of its payload.
+    """A place where a handler reads a key of its payload.
 
     Attributes:
         is_optional: The handler works without the key (`.get`, `in`, try/except KeyError), or may do so.
-        is_guarded: It is not certain: the key is read under a condition on the payload, or as an attribute of an object.
+        is_guarded: The read may not happen: it depends on a condition on the payload, or reads an attribute of an object.
         below: The parts of the value that are read, such as `patient.name` or `lines[].sku`; `lines[].?` for an unknown use.
     """
 
@@ -110,16 +110,17 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
     """One handler of one topic.
 
     Attributes:
-        topic: A topic or a pattern (`*` one segment, `**` the rest); empty for a computed one.
+        topic: A topic or a pattern (`*` one segment, `**` the rest); empty if it is computed at run time.
         method: The name of the handler.
-        span: The text of the topic in `@subscribe` or `SUBSCRIBE`.
-        shape: The arguments of the handler (the table in docs/writing-agents.md).
-        payload: The payload type that the handler declares; unknown without one.
+        span: The place of the topic in `@subscribe` or `SUBSCRIBE`.
+        shape: Which arguments the handler takes (the table in docs/writing-agents.md).
+        payload: The payload type that the handler declares; unknown if it declares none.
         fields: For the shape `fields`: the keyword parameters, which are fields of the payload.
         reads: The keys that the body reads; complete only if `reads_all_known`.
         reads_all_known: False if the payload is passed on, iterated or indexed by a computed key.
-        promised: The type of the `Topic` to which it subscribes; unknown for a plain name.
-        retries: The argument of `@subscribe`, if it is constant; likewise `backoff_s`, `timeout_s` and `concurrency`.
+        retries: The argument of `@subscribe`, if it is constant; so are `backoff_s`, `timeout_s` and `concurrency`.
+        promised: The payload type of the `Topic` to which it subscribes; unknown for a plain name.
+        key: The argument of `@subscribe`, if it is constant; so is `on_retry`.
     """
 
     topic: str
@@ -136,10 +137,12 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
     timeout_s: float | None = None
     concurrency: int = 1
     promised: Type = UNKNOWN
+    key: str = ""
+    on_retry: str = "block"
 
     @property
     def named(self) -> frozenset[str]:
-        """The keys that the handler names itself: what it reads, and its parameters."""
+        """The names of the keys that the handler reads and of its parameters that are fields of the payload."""
         return frozenset({*(read.key for read in self.reads), *(field.name for field in self.fields)})
 
     @property
@@ -160,7 +163,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
 
     @property
     def declared_type(self) -> Type:
-        """The declared type of the payload, also if it is not a mapping of known fields; unknown if nothing is declared."""
+        """The declared type of the payload, which need not be a mapping of known fields; unknown if nothing is declared."""
         return (
             Type("record", fields=self.declared_schema.fields)
             if self.shape == "fields" and self.declared_schema
@@ -172,17 +175,17 @@ class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_
     """One place where an agent publishes, or one `@publishes` declaration.
 
     Attributes:
-        topic: Empty for a computed topic.
-        prefix: The constant beginning of a computed topic, `"/Order/"` of `f"/Order/{status}"`.
+        topic: The topic; empty if it is computed at run time.
+        prefix: The constant beginning of a computed topic, such as `"/Order/"` in `f"/Order/{status}"`.
         method: The method that publishes; empty for a declaration on the class.
-        span: The text of the topic.
-        payload: The fields that are sent; None if unknown.
+        span: The place of the topic.
+        payload: The fields that are sent; None if they are not known.
         type: The type of a payload that is not a mapping of known fields, such as a list; else unknown.
-        payload_span: The payload expression, if any.
+        payload_span: The place of the payload expression; None if there is none.
         is_declared: True for a declaration by `@publishes` or a `Topic`.
         is_request: True for `self.request`, which exactly one handler must answer.
-        reads: The keys that the code reads of the answer to a request.
-        promised: For a declaration by a `Topic`: its type.
+        reads: The keys of the answer to a request that the code reads.
+        promised: For a declaration by a `Topic`: its payload type.
     """
 
     topic: str
@@ -199,14 +202,14 @@ class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_
 
     @property
     def payload_type(self) -> Type:
-        """The type of the payload: a record of its fields, or `dict` if it may have others."""
+        """The type of the payload: a record of its fields, or `dict` if it may have further fields; else `type`."""
         if self.payload is None:
             return self.type
         return DICT if self.payload.is_open else Type("record", fields=self.payload.fields)
 
 
 class Dependency(msgspec.Struct, frozen=True, gc=False):
-    """A name in `@depends_on`, as written; for a class reference its name."""
+    """An agent that `@depends_on` names; for a reference to a class, the name of the class."""
 
     name: str
     span: SourceSpan
@@ -216,8 +219,8 @@ class Call(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """`self.call("Agent", "method", argument=...)`, or `self.agent(Agent).method(argument=...)`.
 
     Attributes:
-        has_unknown: True if there are arguments that cannot be read: `**`, or a computed name.
-        reads: The keys and attributes that the code reads of the result.
+        has_unknown: True if some arguments are not known, because of `**` or a computed name.
+        reads: The keys and attributes of the result that the code reads.
     """
 
     agent: str
@@ -229,14 +232,14 @@ class Call(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class AgentDefinition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One `GraphBusNode` subclass, as the artifacts hold it.
+    """One `GraphBusNode` subclass, as in the artifact agents.json.
 
     Attributes:
-        module: Dotted name that Runtime Mode imports.
+        module: Dotted name of the module that a run imports.
         path: Relative posix path of its file below the project root.
         span: The class statement with its decorators.
-        source_digest: sha256 of the class's text.
-        contract_digest: sha256 of the contract: schemas, topics, payloads, dependencies; without the bodies of methods.
+        source_digest: sha256 of the text of the class.
+        contract_digest: sha256 of the contract: schemas, topics, payloads and dependencies, without the bodies of methods.
     """
 
     name: str
@@ -258,16 +261,16 @@ class AgentDefinition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True,
 
     @property
     def source_file(self) -> str:
-        """The file of the class, as seed 001 names it: `path`."""
+        """The file of the class; another name of `path`."""
         return self.path
 
     def method(self, name: str) -> MethodSpec | None:
-        """Return the method called `name`, or None."""
+        """Return the method with this name; None if the agent has none."""
         return next((method for method in self.methods if method.name == name), None)
 
 
 class TopicDefinition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A topic with its publishers and subscribers by name; `schema` if publishers declare one, or all send the same."""
+    """A topic with the names of its publishers and subscribers; `schema` if publishers declare one, or all send the same."""
 
     name: str
     publishers: tuple[str, ...] = ()
@@ -280,51 +283,57 @@ EVENT_NAMES = frozenset({"event", "evt", "ev", "message", "msg"})
 PAYLOAD_NAMES = frozenset({"payload", "data", "body"})
 
 Annotation = Literal["none", "event", "mapping", "typed", "other"]
-"""`mapping`: dict or Mapping, with or without arguments. `typed`: a TypedDict, dataclass, msgspec or pydantic class."""
+"""The kind of a parameter's annotation.
+
+`mapping`: dict or Mapping, with or without arguments. `typed`: a TypedDict, dataclass, msgspec or pydantic class.
+"""
 
 
 class HandlerParameter(msgspec.Struct, frozen=True):
-    """A parameter of a handler, `self` left out."""
+    """A parameter of a handler other than `self`."""
 
     name: str
     kind: ParameterKind = "positional"
     annotation: Annotation = "none"
 
 
-_WITH_FIELDS = frozenset({"record", "dict", "any", "unknown", "result"})
+_KINDS_WITH_FIELDS = frozenset({"record", "dict", "any", "unknown", "result"})
 
 
 def decide_handler_shape(parameters: Sequence[HandlerParameter], promised: Sequence[Type] = ()) -> HandlerShape:
-    """Return how a handler with these parameters is called.
+    """Return with which arguments a handler is called; `"invalid"` if it cannot be called with an event.
 
-    An annotation counts more than a name; defaults do not count. Fields are passed by keyword, everything else by position.
+    An annotation has precedence over a name; defaults make no difference. Fields are passed by keyword, all else by position.
 
     Args:
-        parameters: Those of the handler, without `self`.
-        promised: The payload type of each topic to which it subscribes; unknown for a plain name.
+        parameters: The parameters of the handler, without `self`.
+        promised: The payload type of each topic to which the handler subscribes; unknown for a topic without a type.
     """
     if any(parameter.kind == "var_positional" for parameter in parameters):
         return "invalid"
     if not parameters:
         return "nothing"
     if all(parameter.kind in ("positional", "positional_only") for parameter in parameters):
-        whole = _decide_by_position(parameters)
-        if whole is None and len(parameters) == 1 and promised and not any(map(_may_have_fields, promised)):
-            whole = "payload" if parameters[0].annotation == "none" else "typed"
-        if whole:
-            return whole
+        shape = _decide_positional_shape(parameters)
+        if shape is None and len(parameters) == 1 and promised and not any(map(_may_have_fields, promised)):
+            # the payload is no mapping, so a parameter with any name takes all of it
+            shape = "payload" if parameters[0].annotation == "none" else "typed"
+        if shape:
+            return shape
     return "invalid" if any(parameter.kind == "positional_only" for parameter in parameters) else "fields"
 
 
-def _decide_by_position(parameters: Sequence[HandlerParameter]) -> HandlerShape | None:
+def _decide_positional_shape(parameters: Sequence[HandlerParameter]) -> HandlerShape | None:
+    """Return the shape of a handler that takes the event, the payload or both by position; None if its parameters are fields."""
     if len(parameters) == 1:
-        return _decide_one(parameters[0])
+        return _decide_shape_of_single(parameters[0])
     if len(parameters) == 2 and _is_event(parameters[0]) and _is_payload(parameters[1]):
         return "event_payload"
     return None
 
 
-def _decide_one(parameter: HandlerParameter) -> HandlerShape | None:
+def _decide_shape_of_single(parameter: HandlerParameter) -> HandlerShape | None:
+    """Return the shape of a handler with only this parameter; None if the parameter is a field of the payload."""
     if parameter.annotation == "typed":
         return "typed"
     if _is_event(parameter):
@@ -333,14 +342,17 @@ def _decide_one(parameter: HandlerParameter) -> HandlerShape | None:
 
 
 def _may_have_fields(payload: Type) -> bool:
-    return payload.kind in _WITH_FIELDS or (payload.kind == "union" and any(map(_may_have_fields, payload.args)))
+    """Return whether a payload of this type may be a mapping with fields."""
+    return payload.kind in _KINDS_WITH_FIELDS or (payload.kind == "union" and any(map(_may_have_fields, payload.args)))
 
 
 def _is_event(parameter: HandlerParameter) -> bool:
-    by_name = parameter.name in EVENT_NAMES and parameter.annotation in ("none", "other")
-    return parameter.annotation == "event" or by_name
+    """Return whether a parameter takes the event: by its annotation, or by its name if the annotation does not contradict."""
+    is_so_named = parameter.name in EVENT_NAMES and parameter.annotation in ("none", "other")
+    return parameter.annotation == "event" or is_so_named
 
 
 def _is_payload(parameter: HandlerParameter) -> bool:
-    by_name = parameter.name in PAYLOAD_NAMES and parameter.annotation != "event"
-    return parameter.annotation in ("mapping", "typed") or by_name
+    """Return whether a parameter takes the whole payload: by its annotation, or by its name if it is not annotated as event."""
+    is_so_named = parameter.name in PAYLOAD_NAMES and parameter.annotation != "event"
+    return parameter.annotation in ("mapping", "typed") or is_so_named

@@ -1,7 +1,7 @@
 """The artifacts in `.graphbus/`: the public, versioned result of a build.
 
-Relative posix paths, sorted keys, no clock times, no source code: the same sources give the same bytes anywhere. Each file has a
-JSON Schema in `graphbus_core/schemas/`. A change of their shape raises `SCHEMA_VERSION` and needs a migration.
+They have relative posix paths, sorted keys, no times and no source code, so the same sources give the same bytes anywhere. Each
+file has a JSON Schema in `graphbus_core/schemas/`. A change of their structure raises `SCHEMA_VERSION` and needs a migration.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from graphbus_core.model.proposals import Ending, FileChange, Negotiations
 
 
 class ProjectInfo(NamedTuple):
-    """Name, version and description, as `[project]` of pyproject.toml has them."""
+    """Name, version and description of a project, from `[project]` in pyproject.toml."""
 
     title: str = "GraphBus"
     version: str = "0"
     description: str = ""
 
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 EdgeKind = Literal["depends_on", "topic", "call"]
 
@@ -37,7 +37,12 @@ class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphArtifact(msgspec.Struct, frozen=True, kw_only=True):
-    """graph.json: the agents in the order of activation, its generations, and the edges."""
+    """graph.json: the agents, their edges, and the order of activation.
+
+    Attributes:
+        generations: The order of activation in groups: an agent depends only on agents of earlier groups.
+        topic_cycles: Groups of agents whose events can cause each other in a circle.
+    """
 
     nodes: tuple[str, ...]
     edges: tuple[Edge, ...]
@@ -59,7 +64,7 @@ class TopicsArtifact(msgspec.Struct, frozen=True):
 
 
 class NegotiationsArtifact(msgspec.Struct, frozen=True):
-    """negotiations.json: the whole last session; None if no session has changed the sources."""
+    """negotiations.json: the last session; None if no session has changed the sources."""
 
     last: Negotiations | None = None
 
@@ -76,14 +81,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         project_root: The project relative to the artifact folder, usually `".."`.
-        import_roots: Folders below the project root that go on `sys.path`, `"."` or `"src"`.
+        import_roots: Folders that a run adds to `sys.path`, relative to the project root, such as `"."` or `"src"`.
         artifacts: File name -> sha256 of the other artifacts.
         sources: Relative path -> sha256 of each source file with an agent in it.
-        imports: Relative path -> sha256 of the project's other files that agents and middleware import, directly or by others;
-            `""` if an import that may fail found no file.
-        third_party: The top-level modules that these files import from other packages than the project, the standard library
-            and GraphBus; sorted.
-        settings_digest: sha256 of the settings on which the result depends.
+        imports: Relative path -> sha256 of the other files of the project that agents and middleware import, directly or
+            indirectly; `""` for a file that does not exist and whose import may fail.
+        third_party: The top-level modules that these files import, sorted, without those of the project, the standard library and
+            GraphBus.
+        settings_digest: sha256 of the settings on which the artifacts depend.
     """
 
     schema_version: int
@@ -110,5 +115,5 @@ class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ending(self) -> Ending | None:
-        """How the last negotiation ended, if there was one."""
+        """How the last negotiation ended; None if there was none."""
         return self.negotiations.last.ending if self.negotiations.last else None

@@ -1,7 +1,7 @@
 """Digests of files and of data.
 
-Every command that reads or runs a build needs SHA-256. `hashlib` loads OpenSSL for it, which costs each start 4 ms and 4 MB, so
-CPython's own implementation is used where it exists.
+Every command that reads or runs a build needs SHA-256. Importing `hashlib` loads OpenSSL, which costs 4 ms and 4 MB at each
+start. Therefore CPython's own modules are used where they exist.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _KEYED_BYTES = 32
 
 
 def sha256_hex(data: bytes) -> str:
-    """Return the sha256 as 64 hexadecimal digits."""
+    """Return the SHA-256 digest of data as 64 hexadecimal digits."""
     return sha256(data).hexdigest()
 
 
 def keyed_hex(key: bytes, data: bytes) -> str:
-    """Return the keyed BLAKE2b digest as 64 hexadecimal digits; `key` has at most 64 bytes."""
+    """Return the keyed BLAKE2b digest of data as 64 hexadecimal digits; the key may have at most 64 bytes."""
     return blake2b(data, key=key, digest_size=_KEYED_BYTES).hexdigest()

@@ -16,12 +16,12 @@ class Price(NamedTuple):
     output_usd: float
 
     def of(self, usage: Usage) -> float:
-        """Return the dollars for a call."""
+        """Return the price of a call in dollars."""
         return (usage.input_tokens * self.input_usd + usage.output_tokens * self.output_usd) / 1e6
 
 
 def format_usd(usd: float | None) -> str:
-    """Return an amount for people: `$0`, `$0.0042`, `$0.31`, `$1,234.50`, `unknown`; a little is never shown as nothing."""
+    """Return an amount as text: `$0`, `$0.0042`, `$0.31`, `$1,234.50`; `< $0.0001` for a smaller amount, `unknown` for None."""
     if usd is None:
         return "unknown"
     if not usd:
@@ -36,9 +36,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         input_tokens: All input, cached or not.
-        cache_read_tokens: Of these, read from the provider's cache.
-        cache_write_tokens: Of these, written to the provider's cache.
-        output_tokens: The answer, thinking included.
+        cache_read_tokens: Those of the input that were read from the provider's cache.
+        cache_write_tokens: Those of the input that were written to the provider's cache.
+        output_tokens: The answer, reasoning included.
     """
 
     input_tokens: int = 0
@@ -48,7 +48,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def total_tokens(self) -> int:
-        """Input and output."""
+        """Input and output together."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -65,10 +65,12 @@ class Spend(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         calls: Questions to agents that were answered, by rules or by a model.
-        requests: Requests to a model, retries and repairs of malformed answers included.
-        cached: Of the requests, those answered from our own cache or a record.
+        requests: Answered requests to models; a malformed answer that is sent back makes another one.
+        cached: Those of the requests that were answered from the cache of GraphBus or a record.
+        usage: The tokens of the requests that were not cached.
         cost_usd: Dollars, without requests whose price is not known.
         unpriced: Requests whose price is not known.
+        unusable: Answers of models that could not be used.
     """
 
     calls: int = 0
@@ -77,3 +79,4 @@ class Spend(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: Usage = Usage()
     cost_usd: float = 0.0
     unpriced: int = 0
+    unusable: int = 0

@@ -10,15 +10,15 @@ from graphbus_core.schema.json import Json
 
 
 class AgentState(MutableMapping[str, Json]):
-    """The state of one agent: a mapping of text to JSON values that outlives the process.
+    """The state of one agent: a mapping from text to JSON values, kept on disk when the process ends.
 
-    Reading returns a copy: to change a value, set it again. Every change is written at once, or at the end of its `transaction`.
-    Each key has a version: a number that differs after every change, and is 0 for a missing key.
+    Reading returns a copy; to change a value, set it again. A change is written at once, or at the end of its `transaction`. Each
+    key has a version, a number that changes with every change of its value and is 0 for a missing key.
     """
 
     @abstractmethod
     def version(self, key: str) -> int:
-        """Return the version of a key."""
+        """Return the version of a key; 0 for a missing key."""
 
     @abstractmethod
     def read(self, key: str) -> tuple[Json, int]:
@@ -26,14 +26,14 @@ class AgentState(MutableMapping[str, Json]):
 
     @abstractmethod
     def update_if(self, key: str, value: Json, version: int) -> bool:
-        """Set the value if the key still has this version (0 for a missing key), and return True; else return False."""
+        """Set a value if the key still has this version (0 for a missing key). Return whether it was set."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[None]:
-        """Write all changes inside of the `with` statement at its end, or none of them after an exception.
+        """Return a context manager that writes all changes in its block at the end, or none of them after an exception.
 
-        Reading inside of it returns the new values. It may contain `await`; an inner transaction is part of the outer one.
+        Reading in the block returns the new values. The block may contain `await`. A nested transaction is part of the outer one.
 
         Raises:
-            RunError: GBE646 at the end, if a value that was read inside has been changed elsewhere; then nothing is written.
+            RunError: GBE646 at the end, a value that was read in the block was changed elsewhere; nothing is written.
         """

@@ -1,4 +1,4 @@
-"""Topic names: `/Segment/Segment`; patterns use `*` for one segment and `**`, last only, for one or more."""
+"""Topic names, `/Segment/Segment`, and patterns: `*` stands for one segment, `**` at the end for one or more."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from graphbus_core.errors import RunError
 
 _SEGMENT = r"[A-Za-z0-9_-]{1,64}"
 _TOPIC = rf"(?:/{_SEGMENT})+"
-_PATTERN = rf"(?:/(?:{_SEGMENT}|\*))*(?:/(?:{_SEGMENT}|\*{{1,2}}))"  # compiled with the first wildcard
+_PATTERN = rf"(?:/(?:{_SEGMENT}|\*))*(?:/(?:{_SEGMENT}|\*{{1,2}}))"  # compiled only when a pattern is used
 
 _Payload = TypeVar("_Payload")
 _Given = ParamSpec("_Given")
 
 
 class Publishable(Protocol[_Given]):
-    """What type checkers know of publishing: a `Topic[Order]` takes an `Order`. There are no such methods at run time."""
+    """For type checkers only: publishing on a `Topic[Order]` takes an `Order`. The method does not exist at run time."""
 
     def _publish(self, *given: _Given.args, **named: _Given.kwargs) -> None: ...
 
 
 class Requestable(Protocol[_Given]):
-    """What type checkers know of a request."""
+    """For type checkers only: a request on a `Topic[Order]` takes an `Order`, and optionally a timeout."""
 
     def _request(self, *given: _Given.args, **named: _Given.kwargs) -> None: ...
 
@@ -31,14 +31,14 @@ class Requestable(Protocol[_Given]):
 class Topic(Generic[_Payload]):
     """A topic, or a pattern to subscribe to, and the type of its payloads: `CREATED = Topic("/Order/Created", OrderCreated)`.
 
-    `publish`, `request`, `@subscribe` and `@publishes` take it wherever they take a name.
+    `publish`, `request`, `@subscribe` and `@publishes` accept it in place of a name.
 
     Args:
         name: `/Order/Created`, or the pattern `/Order/*`.
         payload: A TypedDict, dataclass, msgspec or pydantic class, or any other type that JSON can express.
 
     Raises:
-        RunError: GBE610 for a malformed name.
+        RunError: GBE610, the name is malformed.
     """
 
     __slots__ = ("name", "payload")
@@ -55,7 +55,7 @@ class Topic(Generic[_Payload]):
     def __repr__(self) -> str:
         return f"Topic({self.name!r}, {getattr(self.payload, '__name__', self.payload)})"
 
-    if TYPE_CHECKING:  # a ParamSpec lets them say what is wrong with a payload; `payload: _Payload` does not
+    if TYPE_CHECKING:  # they match the ParamSpec of `Publishable`, which gives better messages than `payload: _Payload`
 
         def _publish(self, payload: _Payload) -> None: ...
 
@@ -63,32 +63,33 @@ class Topic(Generic[_Payload]):
 
 
 def name_of(topic: str | Topic[Any]) -> str:
-    """Return the name of what may be a Topic or a name already."""
+    """Return the name of a Topic; a string is returned unchanged."""
     return topic.name if isinstance(topic, Topic) else topic
 
 
 def is_topic(text: object) -> bool:
-    """True for a well-formed topic without wildcards."""
+    """Return whether an object is a string with the form of a topic without wildcards."""
     return isinstance(text, str) and re.fullmatch(_TOPIC, text) is not None
 
 
 def is_topic_or_pattern(text: object) -> bool:
-    """True for what may be subscribed to."""
+    """Return whether an object is a string with the form of a topic or pattern."""
     return isinstance(text, str) and re.fullmatch(_PATTERN if "*" in text else _TOPIC, text) is not None
 
 
 def is_pattern(text: str) -> bool:
-    """True when the text has a wildcard."""
+    """Return whether a topic or pattern has a wildcard."""
     return "*" in text
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """True when an event of `topic` reaches a subscription to `pattern`; a topic matches itself."""
-    return pattern == topic or ("*" in pattern and _compiled(pattern).fullmatch(topic) is not None)
+    """Return whether an event on `topic` is delivered to a subscription to `pattern`, which may also be a plain topic."""
+    return pattern == topic or ("*" in pattern and _compile_pattern(pattern).fullmatch(topic) is not None)
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Return a regular expression that matches the topics of a pattern."""
     segments = (
         {"*": "[^/]+", "**": "[^/]+(?:/[^/]+)*"}.get(segment, re.escape(segment)) for segment in pattern.split("/")
     )

@@ -1,7 +1,7 @@
 """Writes the accepted changes of a session to the source files, and makes one git commit for each proposal on request.
 
 The record of the session then says whether its changes were written. `.graphbus/sessions/S001/commits.json` holds the ids of the
-commits. It is written before the branch moves, so an id in it may belong to a commit that no branch has; git can tell.
+git commits. It is written before the branch moves, so after a crash it may name commits that are on no branch.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from graphbus_core.editing.git import Repository
 from graphbus_core.editing.promotion import promote, recover
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import EditError, GraphBusError, NegotiationError, Place
+from graphbus_core.errors.machine_paths import remove_paths
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
 from graphbus_core.negotiation.commit_message import commit_message
@@ -29,7 +30,13 @@ from graphbus_core.store.writing import encode_artifact, write_atomic
 
 
 class AppliedSession(NamedTuple):
-    """What writing a session has changed (a dry run: would change): files, path -> unified diff, and the project afterwards."""
+    """What a session has changed.
+
+    Attributes:
+        files: The files that were written; empty in a dry run.
+        diffs: Path -> unified diff of each change; in a dry run of the changes that would be written.
+        project: The project with the changes.
+    """
 
     files: tuple[FileChange, ...]
     diffs: Mapping[str, str]
@@ -41,12 +48,17 @@ def apply_session(
 ) -> AppliedSession:
     """Write the accepted changes to the source files, all or none, and commit them on request. A dry run writes nothing.
 
+    The record of the session then says whether they were written, or why not.
+
     Args:
-        report: The report of the gate on all changes together; None without changes.
+        config: The settings of the build.
+        negotiations: The records of the session.
+        workspace: The workspace with all accepted changes.
+        report: The report of the gate on all changes together; None if there are no changes.
 
     Raises:
-        NegotiationError: GBE409, they do not pass the gate together; GBE410, they are written and the record cannot say so;
-            GBE435, they are written and cannot be committed.
+        NegotiationError: GBE409, the changes do not pass the gate together; GBE410, they were written, but the record could not
+            be updated; GBE435, they were written, but not committed.
         EditError: A file has changed meanwhile, or cannot be written.
     """
     changed = workspace.changed_files()
@@ -61,10 +73,9 @@ def apply_session(
         plan = plan_commits(config, negotiations.session, workspace) if config.makes_commits else CommitPlan(None, {})
         files = promote(config, changed, negotiations.session, accepted)
     except (EditError, NegotiationError) as error:
-        with suppress(
-            NegotiationError
-        ):  # the error that is raised below matters more than a record that cannot be written
-            record_application(config.artifacts_dir, negotiations.session, refusal=f"{error.sentence} [{error.code}]")
+        with suppress(NegotiationError):  # do not hide the error that is raised below
+            refusal = remove_paths(f"{error.sentence} [{error.code}]")
+            record_application(config.artifacts_dir, negotiations.session, refusal=refusal)
         raise
     if accepted:
         record_application(config.artifacts_dir, negotiations.session, is_applied=True)
@@ -73,16 +84,18 @@ def apply_session(
 
 
 def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str, ...]:
-    """Finish every promotion and undo that an earlier process left unfinished, so that no half of a change is read.
+    """Complete or reverse every interrupted promotion and undo, so that nobody reads a change that is half written.
 
     Args:
-        writes_sources: The caller will write source files. Then a foreign journal is an error, otherwise only a message.
+        config: The settings of the build.
+        writes_sources: The caller will write source files: then GBE322 and GBE328 are raised, not returned as a sentence.
 
     Returns:
-        One sentence for the user about each.
+        One sentence for the user about each promotion or undo.
 
     Raises:
-        EditError: One cannot be brought to its end; GBE328, one is none of ours, or GBE322, it lies behind a link.
+        EditError: One can be neither completed nor reversed; GBE322, its journal lies behind a link; GBE328, this user's
+            GraphBus has not written the journal.
     """
     try:
         ended = recover(config)
@@ -92,7 +105,7 @@ def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str
         return (str(error),)
     for each in ended:
         if each.entry.kind == "promote" and each.is_completed:
-            with suppress(NegotiationError):  # the files are complete, and the journal records that as well
+            with suppress(NegotiationError):  # the files are complete, and the journal says so too
                 record_application(config.artifacts_dir, each.entry.session, is_applied=True)
     return tuple(each.sentence for each in ended)
 
@@ -106,7 +119,7 @@ _CommitId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40,64}$")]
 
 
 class MadeCommits(msgspec.Struct, frozen=True, kw_only=True):
-    """commits.json.
+    """The content of commits.json: the git commits of a session.
 
     Attributes:
         branch: The full name of the branch of the commits; empty for a detached HEAD.
@@ -123,7 +136,9 @@ class CommitPlan(NamedTuple):
     """The commits to make after the changes are written.
 
     Attributes:
-        obstacle: Why nothing can be committed, if so.
+        repository: None if there is nothing to commit or an obstacle.
+        steps: Proposal id -> its git commit, in the order of the commits.
+        obstacle: Why nothing can be committed; empty if nothing prevents it.
     """
 
     repository: Repository | None
@@ -132,9 +147,10 @@ class CommitPlan(NamedTuple):
 
 
 def prepare_commits(config: ResolvedBuild, paths: Sequence[str]) -> str:
-    """Check before the negotiation whether its commits can be made, so that no money is spent for nothing.
+    """Check before a negotiation whether git commits, if they are requested, can be made; in a dry run do nothing.
 
     Args:
+        config: The settings of the build.
         paths: The files with an agent in them.
 
     Returns:
@@ -142,7 +158,8 @@ def prepare_commits(config: ResolvedBuild, paths: Sequence[str]) -> str:
 
     Raises:
         NegotiationError: GBE433, no commit can be made here.
-        SeveralErrors: GBE434 for every file whose changes could not be committed.
+            GBE434, changes to a file could not be committed.
+        SeveralErrors: GBE434 for more than one file.
     """
     if not config.makes_commits or config.dry_run:
         return ""
@@ -159,7 +176,13 @@ def prepare_commits(config: ResolvedBuild, paths: Sequence[str]) -> str:
 
 
 def plan_commits(config: ResolvedBuild, session: str, workspace: Workspace) -> CommitPlan:
-    """Return the commits to make. Called before the changes are written: uncommitted changes can only be seen until then."""
+    """Return the git commits to make for the accepted proposals, or the obstacle that prevents them.
+
+    It must be called before the changes are written: afterwards the user's uncommitted changes cannot be distinguished from them.
+
+    Raises:
+        NegotiationError: GBE405, the record of the session cannot be read.
+    """
     record = load_session(config.artifacts_dir, session)
     try:
         accepted = {one.proposal.proposal_id: one for one in record.negotiations.records}
@@ -169,45 +192,46 @@ def plan_commits(config: ResolvedBuild, session: str, workspace: Workspace) -> C
         repository = open_for_commits(config.root)
         touched = sorted({path for _, files in workspace.steps for path in files})
         check_files(repository, touched)
-        dirty = repository.uncommitted(touched)  # `promote` makes sure that the disk is as the session found it
+        dirty = repository.uncommitted(touched)  # `promote` refuses files that change after this
     except GraphBusError as refused:
-        return CommitPlan(None, {}, _reason(refused))
+        return CommitPlan(None, {}, _join_reasons(refused))
     if dirty:
         return CommitPlan(None, {}, f"{', '.join(dirty)} had changes that were not committed before the session")
     return CommitPlan(repository, steps)
 
 
 def _commit_session(config: ResolvedBuild, session: str, plan: CommitPlan) -> None:
-    """Make the commits of a session whose changes are written.
+    """Make the planned git commits of a session whose changes are written, and save their ids; without a plan do nothing.
 
     Raises:
-        NegotiationError: GBE435, none was made.
+        NegotiationError: GBE435, there is an obstacle, or git failed; no commit was made.
     """
     if plan.obstacle:
         raise NegotiationError("GBE435", session=session, reason=plan.obstacle)
     if not plan.repository:
         return
-    kept = sessions_dir(config.artifacts_dir) / session / _FILE
+    ids_path = sessions_dir(config.artifacts_dir) / session / _FILE
     repository, branch, before = plan.repository, plan.repository.branch(), plan.repository.head()
     made: list[str] = []
 
-    def keep(ids: Sequence[str]) -> None:
+    def save_ids(ids: Sequence[str]) -> None:
+        """Write commits.json before HEAD moves."""
         made.extend(ids)
         commits = dict(zip(plan.steps, ids, strict=True))
-        write_atomic(kept, encode_artifact(MadeCommits(branch=branch, before=before, commits=commits)))
+        write_atomic(ids_path, encode_artifact(MadeCommits(branch=branch, before=before, commits=commits)))
 
     try:
-        make_commits(repository, tuple(plan.steps.values()), keep)
+        make_commits(repository, tuple(plan.steps.values()), save_ids)
     except (GraphBusError, OSError) as refused:
         if made and repository.is_on_head(made[-1]):
             return  # the commits are on the branch; only a step after that has failed
-        with suppress(OSError), Folder.at(kept.parent) as folder:
+        with suppress(OSError), Folder.at(ids_path.parent) as folder:
             folder.remove(_FILE)
-        raise NegotiationError("GBE435", session=session, reason=_reason(refused)) from None
+        raise NegotiationError("GBE435", session=session, reason=_join_reasons(refused)) from None
 
 
-def _reason(refused: Exception) -> str:
-    """Return the reason of an error as part of a sentence."""
+def _join_reasons(refused: Exception) -> str:
+    """Return the sentence of an error, or those of several joined by semicolons, as part of a sentence."""
     errors = getattr(refused, "errors", (refused,))
     return "; ".join(getattr(one, "sentence", str(one)).rstrip(".") for one in errors)
 

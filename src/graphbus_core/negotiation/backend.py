@@ -1,10 +1,10 @@
-"""Chooses who answers for the agents: the rules, or models behind tape, cache, retries and budget.
+"""Chooses what answers for the agents: the rules, or models with recording, cache, retries and budget around them.
 
-The environment is read here and in no other module of the negotiation.
+No other module of the negotiation reads environment variables. How a question reaches a model:
 
-agent --> TapedClient ------> WarmingClient --> RetryingClient --> provider
-          (record, then       (prefix once)     (budget before each attempt)
-          .graphbus/cache)
+agent --> TapedClient -----------> WarmingClient --------------> RetryingClient ----------> provider
+          (answers recorded, or    (first request alone,         (retries; the budget is
+          from .graphbus/cache)    fills the prefix cache)       asked before each attempt)
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from graphbus_core.llm.call_limits import limits_of
 from graphbus_core.llm.client import Clients, LLMClient
 from graphbus_core.llm.recorded import AnswerCache, Tape, TapedClient, WarmingClient
 from graphbus_core.model.agent import AgentDefinition
@@ -29,19 +32,19 @@ _NO_KEY = "no key of a model's provider was found"
 
 
 class Backend:
-    """The models or rules behind the agents of one session. A context manager, which closes all clients at its end.
+    """The models or rules behind the agents of one session. A context manager: at its end it closes the clients.
 
     Args:
-        clients: The models, for tests and for embedding; None: as settings and environment say.
+        clients: The models, for tests and for embedding; None: chosen by settings and environment.
         environ: The environment variables; None: those of this process.
-        prices: Role -> price, in place of the prices of the clients; a replay uses the recorded ones.
-        reviewer: Asks a person before each commit, if the request says `is_reviewed`.
-        is_asked: False for a plan, which needs only prices and therefore neither keys nor libraries.
+        prices: Role -> price, used instead of the prices of the clients; a replay passes the recorded ones.
+        reviewer: Asks a person before each commit, if the settings say `is_reviewed`.
+        is_asked: False for a plan, which only needs prices: then the models need neither keys nor libraries.
 
     Attributes:
         tape: The recorded answers of the session.
-        settled: Agent -> the inputs on which it has settled and need not be asked; None: as the lock says.
-        note: Why the rules negotiate although nobody chose them; else empty.
+        settled: Agent -> the inputs on which it has settled and need not be asked; None: read from the lock.
+        note: Why the rules negotiate although the settings do not choose them; else empty.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class Backend:
         self._clients = clients
         self._environ = os.environ if environ is None else environ
         self._prices = prices
-        self._open = ExitStack()
+        self._resources = ExitStack()
         self.tape = Tape()
         self.settled: Mapping[str, AgentInputs] | None = None
         self.note = ""
@@ -68,63 +71,70 @@ class Backend:
 
     def __exit__(self, *_error: object) -> None:
         """Close the clients and the tape, and release the project for other negotiations."""
-        self._open.close()
+        self._resources.close()
 
     def activate(
         self, config: ResolvedBuild, definitions: Iterable[AgentDefinition], order: Sequence[str]
     ) -> ActiveAgents:
-        """Make an active agent for every class. Except in a dry run, this claims the project until the end of the backend.
+        """Make an active agent for every class.
+
+        Except in a dry run, no other process can negotiate in this project until this backend is closed.
 
         Raises:
-            UsageError: The settings name a model that there is not.
-            ModelError: It cannot be asked.
-            NegotiationError: GBE401, see `choose_arbiters`; GBE420, another negotiation is running.
+            UsageError: The settings name a model that does not exist.
+            ModelError: The model cannot be used, for example because its key is missing.
+            NegotiationError: GBE401 or GBE411, an arbiter in the settings is wrong; GBE420, another negotiation is running.
         """
         if not config.dry_run:
             from graphbus_core.negotiation.sessions import claim_project
 
-            self._open.callback(os.close, claim_project(config))
+            self._resources.callback(os.close, claim_project(config))
         clients = self.open_clients(config)
         if clients is None:
             return activate_agents(definitions, order, config)
-        agents = activate_agents(definitions, order, config, self._surrounded(clients, config))
+        agents = activate_agents(definitions, order, config, self._wrap_clients(clients, config))
         known = {role: client.price for role, client in clients._asdict().items()}
         agents.prices = known if self._prices is None else dict(self._prices)
         return agents
 
     def open_clients(self, config: ResolvedBuild) -> Clients | None:
-        """Open the model of each role as settings and environment say; None if the rules negotiate.
+        """Open the model of each role that settings and environment choose; return None if the rules have all of them.
+
+        In that case `note` says why, unless the settings choose the rules. Clients that were passed to the constructor are
+        returned as they are.
 
         Raises:
-            UsageError: The settings name a model that there is not.
-            ModelError: It cannot be asked.
+            UsageError: The settings name a model that does not exist.
+            ModelError: The model cannot be used, for example because its key is missing.
         """
         if self._clients is not None:
             return self._clients
-        from graphbus_core.llm.providers import RULES, choose_model
+        from graphbus_core.llm.providers import RULES, choose_model, models_of_roles
 
         llm = config.settings.llm
         model = choose_model(llm, self._environ)
-        if model == RULES:
-            self.note = "" if llm.model == RULES else _NO_KEY
+        if all(spec.provider == RULES for spec in models_of_roles(model, llm).values()):
+            self.note = "" if llm.model else _NO_KEY
             return None
         from graphbus_core.llm.opening import open_client, open_clients, price_client
 
         return open_clients(model, llm, self._environ, open_client if self._is_asked else price_client)
 
-    def _surrounded(self, clients: Clients, config: ResolvedBuild) -> Clients:
-        """Wrap each distinct client with tape, cache and budget, and close it at the end of the backend."""
-        done: dict[int, LLMClient] = {}
+    def _wrap_clients(self, clients: Clients, config: ResolvedBuild) -> Clients:
+        """Wrap each distinct client once, with recording, cache and budget; the backend closes them at its end."""
+        wrapped: dict[int, LLMClient] = {}
         for client in clients:
-            if id(client) not in done:
-                self._open.callback(client.close)
-                done[id(client)] = TapedClient(_with_budget(client, config), self.tape, _cache_of(config))
-        self._open.callback(self.tape.close)
-        return Clients(*(done[id(client)] for client in clients))
+            if id(client) not in wrapped:
+                self._resources.callback(client.close)
+                metered, found = _wrap_with_budget(client, config), config.settings.llm.temperature
+                temperature = None if found == "auto" else found
+                wrapped[id(client)] = TapedClient(metered, self.tape, _open_cache(config), temperature)
+        self._resources.callback(self.tape.close)
+        return Clients(*(wrapped[id(client)] for client in clients))
 
 
-def _with_budget(client: LLMClient, config: ResolvedBuild) -> LLMClient:
-    """Wrap a client so that the budget sees each attempt; for Anthropic, also so that its prefix cache is filled once."""
+def _wrap_with_budget(client: LLMClient, config: ResolvedBuild) -> LLMClient:
+    """Return a client that asks the budget before each attempt, and for Anthropic fills the prefix cache first."""
     from graphbus_core.llm.attempts import RetryingClient
     from graphbus_core.llm.providers import KNOWN
 
@@ -134,36 +144,60 @@ def _with_budget(client: LLMClient, config: ResolvedBuild) -> LLMClient:
     return WarmingClient(metered) if provider and provider.wire == "anthropic" else metered
 
 
-def _cache_of(config: ResolvedBuild) -> AnswerCache | None:
-    """Return the cache of answers, read-only in a dry run; None if the settings turn it off."""
+def _open_cache(config: ResolvedBuild) -> AnswerCache | None:
+    """Return the cache of answers, which is read-only in a dry run; None if the settings turn it off."""
     if not config.settings.llm.use_cache:
         return None
     return AnswerCache(Path(config.artifacts_dir, CACHE, "answers"), is_read_only=config.dry_run)
 
 
+def settle_limits(config: ResolvedBuild) -> ResolvedBuild:
+    """Return the settings of a negotiation with a number for each limit on which answers depend; see `opening.settle_limits`."""
+    llm = config.settings.llm
+    if {llm.model, llm.proposer, llm.evaluator, llm.arbiter} <= {"", "rules"} and llm.model:
+        return config
+    from graphbus_core.llm import opening
+
+    settings = replace(config.settings, llm=opening.settle_limits(llm, os.environ))
+    return replace(config, settings=settings)
+
+
 def activate_agents(
     definitions: Iterable[AgentDefinition], order: Sequence[str], config: ResolvedBuild, clients: Clients | None = None
 ) -> ActiveAgents:
-    """Make an agent for every class, in the order of activation: a rule agent, or one that asks models.
+    """Make an agent for every class: one that asks models if there are `clients`, else a rule agent.
 
-    Source: seed 001, ACTIVATE_AGENTS.
+    The result has the order of activation, with the arbiters at the end. A class that `order` lacks comes after the others.
 
     Raises:
-        NegotiationError: GBE401, see `choose_arbiters`.
+        NegotiationError: GBE401 or GBE411, an arbiter in the settings is wrong.
+
+    Source: seed 001, ACTIVATE_AGENTS.
     """
     place = {name: position for position, name in enumerate(order)}
     ordered = sorted(definitions, key=lambda definition: place.get(definition.name, len(place)))
     arbiters = choose_arbiters(ordered, config)
     names = [*(one.name for one in ordered if one.name not in arbiters), *arbiters]
-    active = ActiveAgents({name: _agent(name, name in arbiters, config, clients) for name in names})
+    active = ActiveAgents({name: _make_agent(name, name in arbiters, config, clients) for name in names})
     active.models = clients.models if clients else {}
     return active
 
 
-def _agent(name: str, is_arbiter: bool, config: ResolvedBuild, clients: Clients | None) -> ActiveAgent:
+def _make_agent(name: str, is_arbiter: bool, config: ResolvedBuild, clients: Clients | None) -> ActiveAgent:
+    """Return a rule agent, or if there are clients an agent that asks them within the limits of the settings."""
     if clients is None:
         return RuleAgent(name, is_arbiter=is_arbiter)
-    from graphbus_core.negotiation.model_agent import ModelAgent  # loads the prompts and the reader of answers
+    from graphbus_core.llm.providers import RULES
+    from graphbus_core.negotiation.mixed_agent import MixedAgent
+    from graphbus_core.negotiation.model_agent import ModelAgent  # imported only if needed: loads prompts and parsers
 
-    most = {name: getattr(config.llm_config, name) for name in ("max_output_tokens", "max_prompt_tokens")}
-    return ModelAgent(name, clients, is_arbiter=is_arbiter, **most)
+    limits = limits_of(config.llm_config)
+    asking = ModelAgent(
+        name,
+        clients,
+        is_arbiter=is_arbiter,
+        max_output_tokens=limits.max_output_tokens,
+        max_prompt_tokens=limits.max_prompt_tokens,
+    )
+    computed = [role for role, model in clients.models.items() if model == RULES]
+    return MixedAgent(asking, computed) if computed else asking

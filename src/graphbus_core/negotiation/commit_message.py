@@ -1,4 +1,4 @@
-"""The message of a git commit for one accepted proposal: pure functions from the record of a session to text.
+"""Formats the message of the git commit for one accepted proposal, and reads such messages. All functions are pure.
 
     fix(OrderProcessor): validate negative prices
 
@@ -8,7 +8,8 @@
     GraphBus-Proposal: P001
     ...
 
-A model may have written titles and reasons. They are made plain text: never a trailer, a reference or a command to CI.
+A model may have written titles and reasons. They are made plain text, so that git, a forge or a CI server cannot take them for a
+trailer, a reference or a command.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ TRAILERS = (
     "GraphBus-Model",
     "GraphBus-Cost",
 )
-_TYPES = (
+_TYPES_BY_INTENT = (
     (re.compile(r"perf|optimi[sz]e|speed"), "perf"),
     (re.compile(r"doc"), "docs"),
     (re.compile(r"refactor|simplif|rename|extract|annotat|clean"), "refactor"),
     (re.compile(r"fix|mend|valid|align|correct|guard|handle|conflict|error"), "fix"),
     (re.compile(r"add|introduce|feature|support"), "feat"),
 )
-_COMMANDS = tuple(
+_FORGE_PATTERNS = tuple(
     (re.compile(pattern), harmless)
     for pattern, harmless in (
         (r"\[", "("),  # [skip ci]
@@ -51,67 +52,72 @@ _COMMANDS = tuple(
         (r"\b[A-Za-z][A-Za-z0-9+.-]*://+", ""),  # Closes https://forge.example/owner/name/issues/12
     )
 )
-"""Patterns on which forges and CI servers act in a message, with a harmless replacement."""
-_LIKE_MORE = re.compile(r"[\w-]+\s*:|---|diff |\(cherry picked")
-_NOT_WRONG = ("GB201", "GB202")
-"""Rules that ask for an improvement and report no defect."""
+"""Patterns in a message on which forges and CI servers act, each with a harmless replacement."""
+_TRAILER_OR_DIFF = re.compile(r"[\w-]+\s*:|---|diff |\(cherry picked")
+_IMPROVEMENTS = ("GB201", "GB202")
+"""Rules whose findings are suggestions and not defects, so that a commit for one is not a `fix`."""
 
 
 def commit_message(session: SessionRecord, record: ProposalRecord) -> str:
-    """Return the whole message: subject, reason, trailers."""
+    """Return the whole message: subject, reason and trailers. If the subject cuts the title, the body begins with it."""
     proposal = record.proposal
     subject = subject_of(proposal)
     title = proposal.title if subject.endswith("…") else ""
-    body = _paragraph(f"{title}\n\n{proposal.reason}")
-    trailers = "\n".join(f"{name}: {value}" for name, value in _trailers(session, record))
+    body = _wrap_paragraphs(f"{title}\n\n{proposal.reason}")
+    trailers = "\n".join(f"{name}: {value}" for name, value in _iterate_trailers(session, record))
     return "\n\n".join(part for part in (subject, body, trailers) if part) + "\n"
 
 
 def subject_of(proposal: Proposal) -> str:
-    """Return `type(Agent): title`, at most 72 characters long."""
-    head = f"{_type_of(proposal)}({_line(proposal.src)}): "
-    title = _line(proposal.title) or _line(proposal.intent.replace("_", " ")) or "change"
-    if title[1:2].islower():
+    """Return `type(Agent): title` in at most 72 characters; it is longer if a long agent name leaves the title less than 20."""
+    head = f"{_choose_type(proposal)}({_clean_line(proposal.src)}): "
+    title = _clean_line(proposal.title) or _clean_line(proposal.intent.replace("_", " ")) or "change"
+    if title[1:2].islower():  # a word, and not an abbreviation such as `API`
         title = title[0].lower() + title[1:]
-    return head + _cut(title.rstrip(". "), max(_WIDTH - len(head), 20))
+    return head + _shorten(title.rstrip(". "), max(_WIDTH - len(head), 20))
 
 
-def _type_of(proposal: Proposal) -> str:
-    if proposal.finding and proposal.finding not in _NOT_WRONG:
+def _choose_type(proposal: Proposal) -> str:
+    """Return the type of the commit: `fix` for a defect that a rule found, else by words in the intent, or `refactor`."""
+    if proposal.finding and proposal.finding not in _IMPROVEMENTS:
         return "fix"
-    return next((name for pattern, name in _TYPES if pattern.search(proposal.intent.lower())), "refactor")
+    return next((name for pattern, name in _TYPES_BY_INTENT if pattern.search(proposal.intent.lower())), "refactor")
 
 
-def _cut(text: str, width: int) -> str:
+def _shorten(text: str, width: int) -> str:
+    """Return a text in at most `width` characters: as it is, or cut, preferably between words, with an ellipsis."""
     if len(text) <= width:
         return text
     start = text[: width - 1]
-    word = start.rpartition(" ")[0]
-    return f"{(word if len(word) > width // 2 else start).rstrip(' ,;:')}…"
+    whole_words = start.rpartition(" ")[0]
+    return f"{(whole_words if len(whole_words) > width // 2 else start).rstrip(' ,;:')}…"
 
 
-def _line(text: str) -> str:
-    """Return one line of plain text, without control characters and without patterns on which a forge or CI server acts."""
-    shown = "".join(" " if unicodedata.category(character)[0] in "CZ" else character for character in text)
-    for pattern, harmless in _COMMANDS:
-        shown = pattern.sub(harmless, shown)
-    return " ".join(shown.split())
+def _clean_line(text: str) -> str:
+    """Return a text as one line without control characters, and with every pattern of `_FORGE_PATTERNS` replaced."""
+    cleaned = "".join(" " if unicodedata.category(character)[0] in "CZ" else character for character in text)
+    for pattern, harmless in _FORGE_PATTERNS:
+        cleaned = pattern.sub(harmless, cleaned)
+    return " ".join(cleaned.split())
 
 
-def _paragraph(text: str) -> str:
-    """Return a wrapped reason; a line that looks like a trailer or a diff is indented so that git does not parse it."""
+def _wrap_paragraphs(text: str) -> str:
+    """Return cleaned, wrapped paragraphs; lines that git could parse as a trailer or a diff are indented."""
     from textwrap import wrap
 
-    parts = (_line(part) for part in re.split(r"\n\s*\n", text))
+    parts = (_clean_line(part) for part in re.split(r"\n\s*\n", text))
     wrapped = (wrap(part, _WIDTH - 1, break_long_words=False, break_on_hyphens=False) for part in parts if part)
-    return "\n\n".join("\n".join(f" {line}" if _LIKE_MORE.match(line) else line for line in lines) for lines in wrapped)
+    return "\n\n".join(
+        "\n".join(f" {line}" if _TRAILER_OR_DIFF.match(line) else line for line in lines) for lines in wrapped
+    )
 
 
-def _trailers(session: SessionRecord, record: ProposalRecord) -> Iterator[tuple[str, str]]:
+def _iterate_trailers(session: SessionRecord, record: ProposalRecord) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of each trailer, in the order of `TRAILERS`; a trailer whose value is not known is left out."""
     proposal = record.proposal
-    yield "GraphBus-Session", _line(session.session)
+    yield "GraphBus-Session", _clean_line(session.session)
     yield "GraphBus-Proposal", proposal.proposal_id
-    yield "GraphBus-Agent", _line(proposal.src)
+    yield "GraphBus-Agent", _clean_line(proposal.src)
     if record.commit:
         yield "GraphBus-Consensus", consensus_of(record.commit)
     if record.gate:
@@ -123,36 +129,36 @@ def _trailers(session: SessionRecord, record: ProposalRecord) -> Iterator[tuple[
 
 
 def consensus_of(commit: CommitRecord) -> str:
-    """Return consensus and voters of a commit, `unanimous (Stock)`."""
-    voters = ", ".join(map(_line, commit.evaluators))
+    """Return the consensus and the voters of a commit, such as `unanimous (Stock)`."""
+    voters = ", ".join(map(_clean_line, commit.evaluators))
     return f"{commit.consensus_type} ({voters})" if voters else commit.consensus_type
 
 
 def models_of(session: SessionRecord) -> str:
-    """Return the models that negotiated, as `describe_models` does, on one line."""
-    models = {role: _line(model) for role, model in session.models.items()}
-    return describe_models(models) if models else _line(session.backend)
+    """Return the models of a session on one line, as `describe_models` writes them; `rules` if there were none."""
+    models = {role: _clean_line(model) for role, model in session.models.items()}
+    return describe_models(models) if models else _clean_line(session.backend)
 
 
 def gate_summary(report: GateReport) -> str:
-    """Return the report of the gate in one line: `passed G0 G1 G2; not run G6`."""
-    said: dict[str, list[str]] = {}
+    """Return the report of the gate in one line, such as `passed G0 G1 G2; not run G6`."""
+    by_status: dict[str, list[str]] = {}
     for rung in report.rungs:
-        names = said.setdefault(rung.status.replace("_", " "), [])
+        names = by_status.setdefault(rung.status.replace("_", " "), [])
         if rung.rung not in names:
             names.append(rung.rung)
-    return "; ".join(f"{status} {' '.join(rungs)}" for status, rungs in said.items()) or "no rung"
+    return "; ".join(f"{status} {' '.join(rungs)}" for status, rungs in by_status.items()) or "no rung"
 
 
 class MessageDecision(NamedTuple):
-    """A decision in a commit message: the text before our trailers, and the trailers."""
+    """A decision in a commit message: the text before the trailers of GraphBus, and trailer name -> value."""
 
     text: str
     trailers: Mapping[str, str]
 
 
 def decisions_in(message: str) -> Iterator[MessageDecision]:
-    """Yield the decisions in a commit message: one in a message of GraphBus, several in a squashed commit."""
+    """Yield the decisions in a commit message: one in a message of GraphBus, several in a squashed commit, none in others."""
     text: list[str] = []
     for paragraph in re.split(r"\n[ \t]*\n", message.strip()):
         pairs = (line.partition(": ") for line in paragraph.splitlines())

@@ -1,6 +1,7 @@
-"""`.graphbus/negotiation.lock`: which agents have settled on which inputs, and the last session for replay. To be committed.
+"""Reads and writes `.graphbus/negotiation.lock`: the inputs on which each agent has settled, and the last session for replay.
 
-It has one block for each agent, sorted by name, so that git merges two branches that settled different agents.
+The file is meant to be committed. It has one block for each agent, sorted by name, so that git can merge two branches on which
+different agents settled.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from operator import attrgetter
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from graphbus_core import store
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import ArtifactError, BuildError, GraphBusError, NegotiationError, Place, raise_all
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.llm.recorded import encode_answers
 from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.digests import sha256_hex
@@ -34,11 +37,12 @@ from graphbus_core.store.writing import encode_artifact, write_atomic
 LOCK_VERSION = 1
 LOCK = "negotiation.lock"
 MOST_BYTES = 64 * 1024 * 1024
-"""The largest size of an unpacked part; more is refused, because a small text could unpack to fill the memory."""
+RESTORE_LOCK = "Restore it from version control, e.g. with `git checkout`."
+"""The largest size of an unpacked part. Larger ones are refused: a small text could unpack to more than fits into memory."""
 
 
 def pack_bytes(data: bytes) -> str:
-    """Return bytes compressed, as text for JSON."""
+    """Compress bytes and return them as base64 text for JSON."""
     return b64encode(zlib.compress(data, 9)).decode()
 
 
@@ -48,24 +52,24 @@ def unpack_bytes(text: str) -> bytes:
     Raises:
         BuildError: GBE222, the text is damaged, or unpacks to more than `MOST_BYTES`.
     """
-    opened = zlib.decompressobj()
+    stream = zlib.decompressobj()
     try:
-        data = opened.decompress(b64decode(text, validate=True), MOST_BYTES + 1)
+        data = stream.decompress(b64decode(text, validate=True), MOST_BYTES + 1)
     except (ValueError, zlib.error) as error:
-        raise BuildError("GBE222", reason=_reason(error)) from None
+        raise BuildError("GBE222", reason=reason_of(error), advice=RESTORE_LOCK) from None
     if len(data) > MOST_BYTES:
-        raise BuildError("GBE222", reason=f"part of it is larger than {MOST_BYTES} bytes")
-    if not opened.eof:
-        raise BuildError("GBE222", reason="part of it is cut off")
+        raise BuildError("GBE222", reason=f"part of it is larger than {MOST_BYTES} bytes", advice=RESTORE_LOCK)
+    if not stream.eof:
+        raise BuildError("GBE222", reason="part of it is cut off", advice=RESTORE_LOCK)
     return data
 
 
 class AgentLock(msgspec.Struct, frozen=True, kw_only=True):
-    """The block of one agent: the inputs of its last question, and whether it has nothing more to propose on them.
+    """The block of one agent: its inputs at the end of a session, and whether it has nothing more to propose on them.
 
     Attributes:
-        whole: Digest of the other fields. It differs between two sessions, so that git cannot merge their blocks of one agent
-            without a conflict: no session has settled on the inputs of such a mixture.
+        whole: Digest of the other fields. Two branches with different blocks for one agent differ in this line, so git reports
+            a conflict and does not mix their fields: no session has settled on such a mixture.
     """
 
     inputs: AgentInputs
@@ -74,12 +78,12 @@ class AgentLock(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_digest(self) -> AgentLock:
         """Return the block with its digest in `whole`."""
-        rest = msgspec.structs.replace(self, whole="")
-        return msgspec.structs.replace(rest, whole=sha256_hex(msgspec.json.encode(rest, order="sorted"))[:16])
+        rest = replace(self, whole="")
+        return replace(rest, whole=sha256_hex(msgspec.json.encode(rest, order="sorted"))[:16])
 
     @property
     def has_settled(self) -> bool:
-        """True if the agent has nothing more to propose, and the block is as one session has written it."""
+        """True if the agent has nothing more to propose, and the digest shows that the block was not merged or edited."""
         return self.is_settled and self == self.with_digest()
 
 
@@ -87,8 +91,9 @@ class RecordedSession(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a replay of a session needs.
 
     Attributes:
-        record: Its record, packed.
-        answers: Every answer of a model, packed; empty when the rules negotiated.
+        start: Its inputs, from session.json.
+        record: Its record as JSON, packed by `pack_bytes`.
+        answers: Every answer of a model, packed; empty if the rules negotiated.
         before: Changed file -> its bytes when the session began, packed.
         after: Changed file -> its sha256 when the session ended.
         artifacts: Artifact -> its sha256; empty for a negotiation without a build.
@@ -116,35 +121,41 @@ def lock_path(config: ResolvedBuild) -> Path:
 
 
 def load_lock(config: ResolvedBuild) -> NegotiationLock | None:
-    """Read the lock; None when there is none.
+    """Read the lock; None if there is no such file.
 
     Raises:
-        BuildError: GBE222, it cannot be read.
+        BuildError: GBE222, it cannot be read, has an unresolved merge conflict, or is of another version.
     """
     path = lock_path(config)
     try:
         data = read_plain(path)
-        _refuse_conflicts(data, config)
+        _refuse_conflict_markers(data, config)
         lock = decode_versioned(data, NegotiationLock, LOCK_VERSION)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        raise BuildError("GBE222", reason=_reason(error), where=_shown(config)) from None
+        advice = advise_on(error, path) if isinstance(error, OSError) else RESTORE_LOCK
+        raise BuildError("GBE222", reason=reason_of(error), advice=advice, where=_lock_place(config)) from None
     if lock.session and lock.session.start.schema_version != START_VERSION:
         found = lock.session.start.schema_version
         reason = f"its session has version {found}, this GraphBus reads version {START_VERSION}"
-        raise BuildError("GBE222", reason=reason, where=_shown(config))
+        advice = "Use the version of GraphBus that wrote it."
+        raise BuildError("GBE222", reason=reason, advice=advice, where=_lock_place(config))
     return lock
 
 
-def _refuse_conflicts(data: bytes, config: ResolvedBuild) -> None:
+def _refuse_conflict_markers(data: bytes, config: ResolvedBuild) -> None:
     for number, line in enumerate(data.splitlines(), 1):
         if line.startswith((b"<<<<<<< ", b"=======", b">>>>>>> ")):
-            raise BuildError("GBE222", reason=f"a merge left a conflict on line {number}", where=_shown(config))
+            advice = (
+                "Resolve the conflict: keep the entries of the agents from both sides, and one of the two sessions."
+            )
+            where = Place(str(lock_path(config)), number)
+            raise BuildError("GBE222", reason="a merge left a conflict here", advice=advice, where=where)
 
 
 def settled_agents(config: ResolvedBuild) -> Mapping[str, AgentInputs]:
-    """Return agent -> inputs of those that have settled; none if the lock cannot be read, so that all are asked."""
+    """Return agent -> inputs for the agents that have settled; empty if the lock cannot be read, so that all agents are asked."""
     try:
         lock = load_lock(config)
     except BuildError:
@@ -155,26 +166,27 @@ def settled_agents(config: ResolvedBuild) -> Mapping[str, AgentInputs]:
 # --- writing ---------------------------------------------------------------------------------
 
 
-def _agents_after(negotiations: Negotiations, settled: SettledAgents, project: Project) -> dict[str, AgentLock]:
-    """Return the block of every agent at the end of a session.
+def _make_agent_locks(negotiations: Negotiations, settled: SettledAgents, project: Project) -> dict[str, AgentLock]:
+    """Return the block of every agent of the project at the end of a session.
 
-    An agent has settled if it had nothing to propose on its present inputs, and all have if the session converged. Not
-    settled are agents without a usable answer, and those whose change could not be verified: it may pass another time.
+    An agent has settled if it had nothing to propose on its present inputs, if the session converged, or if it is an arbiter.
+    An agent has never settled if it gave no usable answer, or if its change could not be verified: it may pass another time.
     """
     findings = find_for_agents(project)
     arbiters = choose_arbiters(project.definitions, project.config)
     has_converged = negotiations.converged
-    open_ends = {*_unverified(negotiations), *settled.failed}
+    unsettled = {*_agents_with_unverified_changes(negotiations), *settled.failed}
     agents: dict[str, AgentLock] = {}
     for definition in project.definitions:
         name = definition.name
         inputs = inputs_of(name, project, findings, settled.model)
         is_settled = has_converged or name in arbiters or settled.has_settled_on(name, inputs)
-        agents[name] = AgentLock(inputs=inputs, is_settled=is_settled and name not in open_ends).with_digest()
+        agents[name] = AgentLock(inputs=inputs, is_settled=is_settled and name not in unsettled).with_digest()
     return dict(sorted(agents.items()))
 
 
-def _unverified(negotiations: Negotiations) -> set[str]:
+def _agents_with_unverified_changes(negotiations: Negotiations) -> set[str]:
+    """Return the authors of proposals that the gate refused because it could not run a check, not because a check failed."""
     failures = ((record.proposal.src, record.gate and record.gate.failure) for record in negotiations.records)
     return {name for name, failure in failures if failure and failure.code.endswith(".unverified")}
 
@@ -186,11 +198,15 @@ def write_lock(
     project: Project,
     artifacts: Mapping[str, str],
 ) -> None:
-    """Write which agents have settled, and the session for replay; a session without proposals changes nothing.
+    """Write which agents have settled, and the session for replay.
+
+    Nothing is written after a dry run, after the endings `manual` and `error`, and after a session without proposals that leaves
+    the block of every agent as it was. A lock that cannot be read is replaced.
 
     Args:
+        negotiations: The records of the session, and how it ended.
         workspace: The workspace with every accepted change.
-        settled: The agents that had nothing to propose.
+        settled: The replies of the agents: which had nothing to propose, which failed.
         project: The sources after the session.
         artifacts: Artifact -> its sha256.
 
@@ -200,12 +216,12 @@ def write_lock(
     config = project.config
     if config.dry_run or negotiations.ending.reason in {"manual", "error"}:
         return
-    agents = _agents_after(negotiations, settled, project)
+    agents = _make_agent_locks(negotiations, settled, project)
     try:
         last = load_lock(config)
     except BuildError:
         last = None  # a damaged lock is replaced
-    if last and not _covers(config, last):  # agents outside of the files that were built now keep their blocks
+    if last and not _covers_recorded_paths(config, last):  # keep the blocks of agents outside of the paths built now
         agents = dict(sorted({**last.agents, **agents}.items()))
     if last and last.agents == agents and not negotiations.records:
         return
@@ -217,15 +233,16 @@ def write_lock(
     try:
         write_atomic(lock_path(config), encode_artifact(lock))
     except OSError as error:
-        raise NegotiationError("GBE425", reason=_reason(error), where=_shown(config)) from error
+        where, advice = _lock_place(config), advise_on(error, lock_path(config))
+        raise NegotiationError("GBE425", reason=reason_of(error), advice=advice, where=where) from error
 
 
-def _covers(config: ResolvedBuild, lock: NegotiationLock) -> bool:
-    """Return whether the paths that are built now include all paths of the session in the lock."""
+def _covers_recorded_paths(config: ResolvedBuild, lock: NegotiationLock) -> bool:
+    """Return whether the paths that are built now include all paths of the session in the lock; True if it has no session."""
     built = [Path(os.path.abspath(path)) for path in config.paths]
     paths = lock.session.start.paths if lock.session else ()
-    places = [Path(os.path.abspath(Path(config.root, path))) for path in paths]
-    return all(any(place.is_relative_to(path) for path in built) for place in places)
+    recorded = [Path(os.path.abspath(Path(config.root, path))) for path in paths]
+    return all(any(old.is_relative_to(new) for new in built) for old in recorded)
 
 
 def _record_session(
@@ -236,7 +253,7 @@ def _record_session(
     # Concurrent answers arrive in any order, and the lock must not depend on it.
     answers = sorted(load_answers(config.artifacts_dir, session), key=attrgetter("key"))
     return RecordedSession(
-        start=load_start(config.artifacts_dir, session),
+        start=_without_paths(load_start(config.artifacts_dir, session)),
         record=pack_bytes(encode_artifact(load_session(config.artifacts_dir, session))),
         answers=pack_bytes(encode_answers(answers)) if answers else "",
         before={path: pack_bytes(before) for path, (before, _) in changed.items()},
@@ -245,21 +262,30 @@ def _record_session(
     )
 
 
+def _without_paths(start: SessionStart) -> SessionStart:
+    """Return the start of a session without the settings that a replay does not use: they may name folders of this machine."""
+    found, defaults = start.settings, Settings()
+    gate = replace(defaults.gate, allow_unverified=found.gate.allow_unverified)
+    llm = replace(found.llm, model="", proposer="", evaluator="", arbiter="")
+    return replace(start, settings=replace(found, gate=gate, llm=llm, runtime=defaults.runtime))
+
+
 # --- --frozen --------------------------------------------------------------------------------
 
 
 def check_frozen(config: ResolvedBuild) -> int:
-    """Check, without any model, that every agent has settled on its present inputs. Called by `build --frozen`.
+    """Check, without asking a model, that every agent has settled on its present inputs. Called by `build --frozen`.
 
-    If there are artifacts, they must also describe the files that would be imported now. If only a part of the negotiated
-    paths is built, neighbours outside of that part are not compared.
+    If there are artifacts, the files that agents import must also have the digests in the manifest. If only a part of the
+    negotiated paths is built, the recorded contracts of neighbours outside of that part are assumed unchanged.
 
     Returns:
-        The number of agents that the lock covers.
+        The number of agents of the project, all of which have settled.
 
     Raises:
-        BuildError: GBE220, there is no lock; GBE221, an agent and what has changed; GBE222, the lock cannot be read.
-        ArtifactError: GBE508, a file that agents import has changed since the last build; GBE515, GBE516.
+        BuildError: GBE220, there is no lock; GBE221, an agent has not settled on its inputs; GBE222, the lock cannot be read.
+        ArtifactError: GBE508, a file that agents import has changed since the last build; GBE515, bytecode would run
+            regardless of its source; GBE516, a link leaves the project.
         SeveralErrors: More than one agent or file.
     """
     lock = load_lock(config)
@@ -267,13 +293,13 @@ def check_frozen(config: ResolvedBuild) -> int:
         raise BuildError("GBE220", path=f"{config.settings.artifacts}/{LOCK}")
     project = Project.read(config)
     raise_all(project.errors)
-    raise_all(_not_settled(lock, project))
-    raise_all(_drift(config))
+    raise_all(_describe_unsettled(lock, project))
+    raise_all(_find_drift(config))
     return len(project.definitions)
 
 
-def _drift(config: ResolvedBuild) -> tuple[GraphBusError, ...]:
-    """Return the files that changed since the last build; none if its artifacts cannot be read, as the build replaces them."""
+def _find_drift(config: ResolvedBuild) -> tuple[GraphBusError, ...]:
+    """Return an error for each imported file that changed since the last build; none if no manifest can be read."""
     try:
         manifest = store.load_manifest(config.artifacts_dir)
     except ArtifactError:
@@ -281,59 +307,57 @@ def _drift(config: ResolvedBuild) -> tuple[GraphBusError, ...]:
     return store.find_drift(config.artifacts_dir, manifest)
 
 
-def _not_settled(lock: NegotiationLock, project: Project) -> Iterable[GraphBusError]:
+def _describe_unsettled(lock: NegotiationLock, project: Project) -> Iterable[GraphBusError]:
+    """Yield GBE221 for each agent that has not settled on its present inputs, with what has changed."""
     settings = project.config.settings
-    is_part = not _covers(project.config, lock)
+    is_part = not _covers_recorded_paths(project.config, lock)
     for definition in project.definitions:
         name, locked = definition.name, lock.agents.get(definition.name)
         if locked is None:
             what = ["it has never negotiated"]
         else:
-            now = _comparable(inputs_of(name, project, (), _model_of(settings)), locked.inputs, settings)
+            model = _describe_configured_models(settings) or locked.inputs.model
+            now = _with_recorded_inputs(inputs_of(name, project, (), model), locked.inputs, settings)
             if is_part:
                 outside = {other: each for other, each in locked.inputs.neighbours.items() if not project.agent(other)}
-                now = msgspec.structs.replace(now, neighbours={**outside, **now.neighbours})
-            what = [*describe_changes(locked.inputs, now)] or _why_open(locked)
+                now = replace(now, neighbours={**outside, **now.neighbours})
+            what = [*describe_changes(locked.inputs, now)] or _explain_unsettled(locked)
         if what:
             yield BuildError(
                 "GBE221", agent=name, what="; ".join(what), where=Place(definition.path, definition.span.line)
             )
 
 
-def _why_open(locked: AgentLock) -> list[str]:
+def _explain_unsettled(locked: AgentLock) -> list[str]:
+    """Return one reason why an agent with unchanged inputs has not settled; empty if it has."""
     if locked.has_settled:
         return []
     merged = "its block in the lock was merged or edited, so no session has written it like this"
     return [merged if locked.is_settled else "it has not settled yet"]
 
 
-def _comparable(now: AgentInputs, was: AgentInputs, settings: Settings) -> AgentInputs:
-    """Take from `was` the inputs that only a negotiation knows: findings, and intent and model of its command line."""
+def _with_recorded_inputs(now: AgentInputs, was: AgentInputs, settings: Settings) -> AgentInputs:
+    """Return the present inputs, with those copied from the lock (`was`) that a build without a negotiation cannot know.
+
+    These are the findings, and the intent where the settings have none: the command line may have given it.
+    """
     has_wishes = settings.intent or settings.refactoring_goals
-    return msgspec.structs.replace(
+    return replace(
         now,
         findings=was.findings,
         intent=now.intent if has_wishes else was.intent,
-        model=now.model if settings.llm.model else was.model,
     )
 
 
-def _model_of(settings: Settings) -> str:
+def _describe_configured_models(settings: Settings) -> str:
     """Return the models that the settings name, as text, without looking for keys; empty if they name none."""
-    from graphbus_core.llm.providers import parse_model, providers_of
+    from graphbus_core.llm.providers import models_of_roles, public_name
 
     llm = settings.llm
     if not llm.model:
         return ""
-    providers = providers_of(llm)
-    roles = {"proposer": llm.proposer, "evaluator": llm.evaluator, "arbiter": llm.arbiter}
-    return describe_models({role: str(parse_model(spec or llm.model, providers)) for role, spec in roles.items()})
+    return describe_models({role: public_name(spec) for role, spec in models_of_roles(llm.model, llm).items()})
 
 
-def _reason(error: Exception) -> str:
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
-
-
-def _shown(config: ResolvedBuild) -> Place:
+def _lock_place(config: ResolvedBuild) -> Place:
     return Place(str(lock_path(config)))

@@ -1,7 +1,7 @@
-"""The messages between the engine and its driver, and the state of the engine: data only.
+"""The messages between the engine and its driver, and the state of the engine. This module only defines data.
 
     engine -- questions ------> driver --> agents, gate, workspace, a person
-    engine <-- replies -------- driver <--
+    engine <-- replies -------- driver <-- agents, gate, workspace, a person
     engine -- announcements --> driver --> the bus, for any listener
 
 Every question has a key, and the engine expects exactly one reply with the same key.
@@ -38,7 +38,7 @@ class AskProposals(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskRepair(msgspec.Struct, frozen=True, tag=True):
-    """Ask the author to repair a proposal that the gate refused."""
+    """Ask the author of a proposal to repair it after the gate has refused it; `report` says why."""
 
     round: int
     agent: str
@@ -54,7 +54,7 @@ class GatedProposal(msgspec.Struct, frozen=True):
 
 
 class AskEvaluations(msgspec.Struct, frozen=True, tag=True):
-    """Ask an agent to evaluate proposals: all that it votes on in a round, in one question."""
+    """Ask an agent to evaluate all proposals of a round on which it votes."""
 
     round: int
     agent: str
@@ -62,7 +62,12 @@ class AskEvaluations(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskArbitration(msgspec.Struct, frozen=True, tag=True):
-    """Ask an arbiter for a decision; `reason` says why: a split or too small vote, or two commits that contradict each other."""
+    """Ask an arbiter to decide on a proposal.
+
+    Attributes:
+        evaluations: The votes of the agents.
+        reason: Why a decision is needed: a tied or close vote, too few votes, or a contradiction to an earlier commit.
+    """
 
     round: int
     arbiter: str
@@ -72,11 +77,11 @@ class AskArbitration(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskPerson(msgspec.Struct, frozen=True, tag=True):
-    """Ask a person whether to commit a proposal.
+    """Ask a person, in a review, whether to commit a proposal.
 
     Attributes:
         agreed: How the agents accepted it; None if they rejected it, which the person may override.
-        reason: Why they rejected it, or why the gate refused the person's own text; else empty.
+        reason: Why the agents rejected it, or why the gate refused the text that the person has written; else empty.
     """
 
     round: int
@@ -109,9 +114,10 @@ PersonVerdict = Literal["yes", "no", "edit", "quit"]
 
 
 class Proposed(msgspec.Struct, frozen=True, tag=True):
-    """The drafts of an agent; `failure` says why there are none, if the agent failed.
+    """The drafts of an agent; if the agent failed, there are none and `failure` says why.
 
-    A draft may depend on another draft of the same reply, by the `proposal_id` that the author has given to that one.
+    A draft may depend on another draft of the same reply. It refers to that one by the `proposal_id` that the agent gave to it;
+    the engine then gives both their final ids.
     """
 
     agent: str
@@ -120,7 +126,7 @@ class Proposed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Repaired(msgspec.Struct, frozen=True, tag=True):
-    """The repaired proposal; None if its author gives up."""
+    """The repaired proposal; None if its author gives up, or failed for the reason in `failure`."""
 
     proposal_id: str
     proposal: Proposal | None = None
@@ -128,7 +134,7 @@ class Repaired(msgspec.Struct, frozen=True, tag=True):
 
 
 class Evaluated(msgspec.Struct, frozen=True, tag=True):
-    """The evaluations of one agent. A proposal that is missing, or occurs twice, counts as an abstention."""
+    """The evaluations of one agent. On a proposal that is missing, or occurs twice, the agent abstains."""
 
     agent: str
     evaluations: tuple[ProposalEvaluation, ...] = ()
@@ -148,8 +154,8 @@ class Gated(msgspec.Struct, frozen=True, tag=True):
     """The report of the gate on a proposal.
 
     Attributes:
-        edges: The edges of the graph with the change.
-        merged: Files for whose earlier text the change was written; it was merged into the present text.
+        edges: The edges of the graph with the change; empty if the gate refused it.
+        merged: Paths of files that have changed since the proposal was written, and into whose present text it was merged.
     """
 
     proposal_id: str
@@ -176,7 +182,7 @@ class ChangeApplied(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class PersonReply(msgspec.Struct, frozen=True, tag=True):
-    """The decision of a person on a change; for `edit`, `proposal` holds the text of the person instead."""
+    """The decision of a person on a change; for `edit`, `proposal` has the edits that the person wants instead."""
 
     proposal_id: str
     verdict: PersonVerdict
@@ -185,7 +191,7 @@ class PersonReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class NegotiationStopped(msgspec.Struct, frozen=True, tag=True):
-    """The driver ends the negotiation, in any phase: the budget is used up, a person stops it, or the gate itself fails."""
+    """The driver ends the negotiation, in any phase: the budget is used up, a person stops it, or an error occurs."""
 
     reason: Literal["manual", "budget", "error"]
     detail: str = ""
@@ -204,13 +210,13 @@ class RoundStarted(msgspec.Struct, frozen=True):
 
 
 class ProposalMade(msgspec.Struct, frozen=True):
-    """A proposal has got its number, or a repaired one its new text."""
+    """A new proposal has received its number, or an existing one a new text, by a repair or by a person."""
 
     proposal: Proposal
 
 
 class DraftsDropped(msgspec.Struct, frozen=True):
-    """An agent proposed more than its limits allow; `reason` names the setting."""
+    """`count` proposals of an agent were ignored because of a limit; `reason` names the setting."""
 
     agent: str
     count: int
@@ -218,7 +224,7 @@ class DraftsDropped(msgspec.Struct, frozen=True):
 
 
 class AgentFailed(msgspec.Struct, frozen=True):
-    """An agent gave no usable answer; it counts as no proposal, or as an abstention."""
+    """An agent gave no usable answer to a task, and so makes no proposal or abstains."""
 
     agent: str
     task: Task
@@ -233,21 +239,21 @@ class ProposalGated(msgspec.Struct, frozen=True):
 
 
 class ProposalMerged(msgspec.Struct, frozen=True):
-    """A proposal for an earlier text of these files was merged into their present text."""
+    """These files have changed since a proposal was written, and it was merged into their present text."""
 
     proposal_id: str
     files: tuple[str, ...]
 
 
 class ProposalSentBack(msgspec.Struct, frozen=True):
-    """A commit made since conflicts with a proposal: its author may adapt it, once; then it is voted on again."""
+    """A proposal conflicts with a later commit. Its author may adapt it, once; then it is voted on again."""
 
     proposal_id: str
     reason: str
 
 
 class EvaluationMade(msgspec.Struct, frozen=True):
-    """A vote as it is counted."""
+    """An agent has evaluated a proposal; the evaluation is shown as the engine counts it."""
 
     evaluation: ProposalEvaluation
 
@@ -261,7 +267,7 @@ class ProposalPostponed(msgspec.Struct, frozen=True):
 
 
 class ProposalArbitrated(msgspec.Struct, frozen=True):
-    """An arbiter has decided a dispute; when several are asked, one event for each."""
+    """One arbiter has decided a dispute. `accepts` and `rejects` count the votes of the agents."""
 
     proposal_id: str
     arbiter: str
@@ -279,7 +285,7 @@ class PersonAnswered(msgspec.Struct, frozen=True):
 
 
 class ProposalCommitted(msgspec.Struct, frozen=True):
-    """An accepted change is in the workspace; `votes` is the number of accepts and rejects together."""
+    """An accepted change was applied to the workspace; `votes` counts accepts and rejects together."""
 
     commit: CommitRecord
     accepts: int
@@ -298,7 +304,10 @@ class ProposalRejected(msgspec.Struct, frozen=True):
 
 
 class NegotiationSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of a finished negotiation; the three counts add up to the total. Source: seed 002, 2.2."""
+    """The numbers of a finished negotiation. `accepted`, `rejected` and `still_pending` add up to `total_proposals`.
+
+    Source: seed 002, 2.2.
+    """
 
     total_proposals: int
     accepted: int
@@ -359,17 +368,17 @@ Task = Literal["analyze", "propose", "repair", "gate", "evaluate", "arbitrate", 
 
 
 class QuestionKey(NamedTuple):
-    """What a question and its reply have in common: the task, and the agent or proposal (or both) that it is about."""
+    """The key that a question and its reply share: the task, and the agent or proposal (or both) that it is about."""
 
     task: Task
     about: str
 
 
 class ProtocolError(Exception):
-    """The engine or its driver broke the protocol: a mistake in GraphBus or a program that embeds it, never in its input.
+    """The engine or its driver broke the protocol. The bug is in GraphBus or in a program that embeds it, never in the input.
 
     Attributes:
-        culprit: Which of the two broke the rules.
+        culprit: Which of the two broke the protocol.
     """
 
     def __init__(self, culprit: Literal["engine", "driver"], what: str) -> None:
@@ -393,11 +402,11 @@ KEYS: dict[type, tuple[Task, tuple[str, ...]]] = {
     Gated: ("gate", ("proposal_id",)),
     ChangeApplied: ("apply", ("proposal_id",)),
 }
-"""Question or reply -> its task, and the attributes that name the agent or proposal it is about."""
+"""Type of a question or reply -> its task, and the attributes that hold the agent or the proposal id for its key."""
 
 
 def key_of(message: Question | Reply) -> QuestionKey:
-    """Return the key of a question or reply. A `NegotiationStopped` has none: it may come at any time."""
+    """Return the key of a question or reply; raise KeyError for `NegotiationStopped`, which may come at any time."""
     task, about = KEYS[type(message)]
     return QuestionKey(task, " by ".join(attrgetter(name)(message) for name in about))
 
@@ -410,11 +419,11 @@ Command = Question | Announcement
 
 
 class Participants(msgspec.Struct, frozen=True, kw_only=True):
-    """Who takes part, and what belongs to whom.
+    """The agents of a negotiation, the files that they own, and the graph.
 
     Attributes:
-        agents: All names in the order of activation, the arbiters among them.
-        arbiters: Those who settle disputes, the first one first; they neither propose nor vote.
+        agents: The names of all agents, arbiters included, in the order of activation.
+        arbiters: The names of the agents that settle disputes, and neither propose nor vote; the first one may decide alone.
         owners: Relative path -> the agents whose classes are in that file.
         edges: The edges of the graph now; a commit may change them.
     """
@@ -426,7 +435,7 @@ class Participants(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def voters(self) -> tuple[str, ...]:
-        """Those who propose and vote."""
+        """The names of the agents that propose and vote: all but the arbiters."""
         return tuple(name for name in self.agents if name not in self.arbiters)
 
 
@@ -437,18 +446,20 @@ class ProposalCase(msgspec.Struct, frozen=True, kw_only=True):
         depth: Its distance from the original in a chain of counter-proposals; 0 for an original.
         repairs: How often its author has repaired it.
         edges: The edges of the graph with the change.
-        gated_on: The digest of the workspace for which `gate` holds.
-        electorate: Who votes on it.
-        evaluations: All votes and decisions as counted, in order; of each agent the last vote holds.
-        asked: Who votes next: the electorate, and after a postponement those who countered or deferred.
-        counters: The proposals that counter it.
-        was_sent_back: Its author has been asked to adapt it to commits made since; that happens once.
-        asked_arbiters: The arbiters who were asked last, in the order in which their decisions are counted.
-        is_cleared: The arbiters have allowed it although it contradicts another commit of the round.
-        agreed: How it was accepted, until it is committed.
-        rejection: Why the votes rejected it, until a person has decided on it.
-        is_approved: A person wants it as it is.
+        gate: The last report of the gate on it; None before the first.
+        gated_on: The digest of the workspace on which the gate checked it.
+        electorate: The agents that may vote on it.
+        evaluations: All votes and decisions, in order; only the last vote of each agent counts.
+        asked: The agents to ask for the next vote: the electorate, and after a postponement those that countered or deferred.
+        counters: The ids of the proposals that counter it.
+        was_sent_back: Its author has been asked to adapt it to later commits; that happens only once.
+        asked_arbiters: The arbiters that were asked last, in the order in which their decisions are counted.
+        is_cleared: It may be committed although it contradicts another commit of the round: the arbiters or a person decided so.
+        agreed: How it was accepted; None if it was not.
+        rejection: Why it was rejected by vote; a person may still override that in a review.
+        is_approved: A person has accepted it as it is.
         edits: How often a person has replaced its text.
+        refusal: Why it was closed without a commit; else empty.
     """
 
     proposal: Proposal
@@ -479,18 +490,19 @@ class ProposalCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NegotiationState(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole state of a negotiation. Every step makes a new one; none is changed.
+    """The whole state of a negotiation, an immutable value: every step makes a new one.
 
     Attributes:
-        is_reviewed: A person is asked before each commit.
-        awaited: The keys of the open questions, in the order in which their replies will be processed.
-        received: The replies so far.
-        cases: Proposal id -> case, in the order of the numbers.
-        drafts: Counter-proposals for the next round, with their `parent`.
-        quiet_rounds: Rounds in a row without a new proposal.
         digest: The digest of the workspace; `seen` holds all digests so far.
+        is_reviewed: A person is asked before each commit.
+        awaited: The keys of the questions of this phase, in the order in which their replies will be processed.
+        received: The replies to them so far.
+        cases: Proposal id -> case, in the order of the numbers.
+        drafts: Counter-proposals for the next round; `parent` is the proposal that one counters.
+        quiet_rounds: The number of rounds without a new proposal since the last proposal.
         is_oscillating: The workspace has returned to an earlier state.
-        files: The files changed so far.
+        files: The paths of the files changed so far.
+        ending: How the negotiation ended; None while it goes on.
     """
 
     participants: Participants
@@ -512,7 +524,7 @@ class NegotiationState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineStep(NamedTuple):
-    """The result of a step: the new state, and the commands for the driver in their order."""
+    """The result of a step: the new state, and the commands that the driver must carry out, in this order."""
 
     state: NegotiationState
     commands: tuple[Command, ...]

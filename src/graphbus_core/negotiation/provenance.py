@@ -1,8 +1,11 @@
-"""Finds the decision that wrote a line of a file: by the journal of promotions and, for sessions that are gone, by git.
+"""Finds the accepted proposal that wrote each line of a file: in the journal, or if the session was deleted, in git commits.
+
+The journal has the text of a file before and after each session, the record the diff of each proposal in between. A person may
+edit the file between two sessions:
 
     before S001 -P001-> -P002-> after S001   (by hand)   before S002 -P001-> after S002   (by hand)   now
 
-A line that is equal in two neighbouring versions keeps its origin; a new one belongs to the step between them.
+A line that is equal in two neighbouring versions keeps its origin; a new line belongs to the step between them.
 """
 
 from __future__ import annotations
@@ -37,13 +40,14 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 
 
 class KnownDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision, as far as record and git tell.
+    """An accepted proposal, as far as the record or the git commit tells; a field that is not known is empty.
 
     Attributes:
-        consensus: How it was accepted, and by whom: `"unanimous (Stock)"`.
+        agent: The author of the proposal.
+        consensus: How it was accepted, and by which agents, such as `"unanimous (Stock)"`.
         gate: The report of the gate in one line.
         model: The models by role, as text.
-        commit: The id of its git commit; empty without one.
+        commit: The id of its git commit; empty if it has none.
     """
 
     session: str
@@ -64,10 +68,10 @@ class LineOrigin(NamedTuple):
     """Where a line comes from.
 
     Attributes:
-        kind: `before` all sessions; by hand `since` a session; by a `decision`; `unknown` if the git history that would tell
-            is not in this clone.
-        session: The session of the decision, or the one since which it was written by hand.
-        decisions: Usually one; several if the record does not tell which of them it was.
+        kind: `decision`: written by an accepted proposal; `since`: by hand after a session; `before`: older than all sessions;
+            `unknown`: its commit is not in this clone, or git failed.
+        session: The session of the decision, or the last one before the line was written by hand.
+        decisions: Usually one; several if it is not known which of them wrote the line.
     """
 
     kind: OriginKind
@@ -79,13 +83,13 @@ BEFORE, UNKNOWN = LineOrigin("before"), LineOrigin("unknown")
 
 
 class _FileVersion(NamedTuple):
-    """One version of a file, line by line, with the origin of each line."""
+    """One version of a file: its lines, and the origin of each."""
 
     lines: Sequence[str]
     origins: Sequence[LineOrigin]
 
-    def followed_by(self, lines: Sequence[str], fresh: LineOrigin) -> _FileVersion:
-        """Return the next version: its lines that are not in this one have the origin `fresh`."""
+    def make_next(self, lines: Sequence[str], fresh: LineOrigin) -> _FileVersion:
+        """Return the next version, with these lines. Lines that this version has keep their origin; new ones get `fresh`."""
         from difflib import SequenceMatcher
 
         origins = [fresh] * len(lines)
@@ -95,45 +99,51 @@ class _FileVersion(NamedTuple):
 
 
 def lines_of(data: bytes) -> list[str]:
-    """Return the lines of a text file, without line ends.
+    """Return the lines of a source file, without line ends.
 
     Raises:
-        EditError: It is no text.
+        EditError: Its bytes cannot be decoded.
     """
     lines = SourceText(data).text.split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
 def trace_lines(config: ResolvedBuild, path: str) -> tuple[LineOrigin, ...]:
-    """Return the origin of every line of a file as it is now.
+    """Return the origin of every line of a file in its present state.
+
+    The journal is asked first, then git about the lines that the journal does not explain.
 
     Raises:
         OSError: The file cannot be read.
-        EditError: It is no text, or the journal is damaged.
+        EditError: Its bytes cannot be decoded, or the journal is damaged.
     """
     lines = lines_of(Path(config.root, path).read_bytes())
-    origins = [*_by_journal(config, path, lines)]
-    for number, decided in _by_git(config, path, origins):
+    origins = [*_trace_by_journal(config, path, lines)]
+    for number, decided in _trace_by_git(config, path, origins):
         origins[number] = decided
     return tuple(origins)
 
 
-# --- by the journal ----------------------------------------------------------------------------
+# --- in the journal ----------------------------------------------------------------------------
 
 
-def _by_journal(config: ResolvedBuild, path: str, lines: Sequence[str]) -> Sequence[LineOrigin]:
-    text: _FileVersion | None = None
-    last = BEFORE
-    for entry, before, after in _promotions(config, path):
-        text = text.followed_by(before, last) if text else _FileVersion(before, [BEFORE] * len(before))
-        for fresh, new in _steps(config, entry, path, before, after):
-            text = text.followed_by(new, fresh)
-        last = LineOrigin("since", entry.session)
-    return text.followed_by(lines, last).origins if text else [BEFORE] * len(lines)
+def _trace_by_journal(config: ResolvedBuild, path: str, lines: Sequence[str]) -> Sequence[LineOrigin]:
+    """Return the origin of each of the present `lines` of a file, by the promotions in the journal of this project.
+
+    A line that no promotion explains has the origin `BEFORE`, or `since` the last session before it was written by hand.
+    """
+    version: _FileVersion | None = None
+    by_hand = BEFORE  # the origin of lines that were written between the promotions
+    for entry, before, after in _find_promotions(config, path):
+        version = version.make_next(before, by_hand) if version else _FileVersion(before, [BEFORE] * len(before))
+        for fresh, new in _split_promotion(config, entry, path, before, after):
+            version = version.make_next(new, fresh)
+        by_hand = LineOrigin("since", entry.session)
+    return version.make_next(lines, by_hand).origins if version else [BEFORE] * len(lines)
 
 
-def _promotions(config: ResolvedBuild, path: str) -> Iterator[tuple[JournalEntry, list[str], list[str]]]:
-    """Yield each promotion that changed a file and was not undone, in order: entry, lines before, lines after."""
+def _find_promotions(config: ResolvedBuild, path: str) -> Iterator[tuple[JournalEntry, list[str], list[str]]]:
+    """Yield (entry, lines before, lines after) for each promotion that changed a file and was not undone, the oldest first."""
     journal = Journal(config)
     entries = journal.done()
     undone = {entry.undoes for entry in entries}
@@ -145,36 +155,39 @@ def _promotions(config: ResolvedBuild, path: str) -> Iterator[tuple[JournalEntry
                 yield entry, before, after
 
 
-def _steps(
+def _split_promotion(
     config: ResolvedBuild, entry: JournalEntry, path: str, old: list[str], new: list[str]
 ) -> Iterator[tuple[LineOrigin, Sequence[str]]]:
-    """Yield the versions of a file within a session, each with its decision; only the last one if the record does not tell."""
+    """Yield (origin, lines) for each version of a file within a session: one after each accepted proposal that changed it.
+
+    If the record is missing, or its diffs do not lead from `old` to `new`, yield only `new`, with all proposals that changed it.
+    """
     session = entry.session
-    record = _record(config, session)
+    record = _load_record(config, session)
     names = next(file.proposals for file in entry.files if file.path == path)
-    decided = {name: _decided(config, record, session, name) for name in names}
+    decisions = {name: _find_decision(config, record, session, name) for name in names}
     versions: list[tuple[LineOrigin, Sequence[str]]] = []
     text: Sequence[str] | None = old
     for commit in record.negotiations.completed if record else ():
         diff = commit.resolution.get(path, "")
-        if diff and text is not None and commit.proposal_id in decided:
-            text = _patched(text, diff)
-            versions.append((LineOrigin("decision", session, (decided[commit.proposal_id],)), text or ()))
+        if diff and text is not None and commit.proposal_id in decisions:
+            text = _apply_diff(text, diff)
+            versions.append((LineOrigin("decision", session, (decisions[commit.proposal_id],)), text or ()))
     if text == new:
         yield from versions
     else:
-        yield LineOrigin("decision", session, tuple(decided.values())), new
+        yield LineOrigin("decision", session, tuple(decisions.values())), new
 
 
-def _patched(lines: Sequence[str], diff: str) -> Sequence[str] | None:
-    """Apply a unified diff by its line numbers; None unless it was made for exactly this text."""
-    made: list[str] = []
+def _apply_diff(lines: Sequence[str], diff: str) -> Sequence[str] | None:
+    """Return the lines with a unified diff applied, by its line numbers; None if it does not fit these lines exactly."""
+    result: list[str] = []
     at = 0
-    for line in diff.split("\n")[2:]:
+    for line in diff.split("\n")[2:]:  # after the two lines with the file names
         hunk = _HUNK.match(line)
         if hunk:
-            start = int(hunk[1]) - (hunk[2] != "0")
-            made += lines[at:start]
+            start = int(hunk[1]) - (hunk[2] != "0")  # a hunk without old lines names the line before it
+            result += lines[at:start]
             at = start
             continue
         if line[:1] in {" ", "-"}:
@@ -182,26 +195,32 @@ def _patched(lines: Sequence[str], diff: str) -> Sequence[str] | None:
                 return None
             at += 1
         if line[:1] in {" ", "+"}:
-            made.append(line[1:])
-    return [*made, *lines[at:]]
+            result.append(line[1:])
+    return [*result, *lines[at:]]
 
 
-def _record(config: ResolvedBuild, session: str) -> SessionRecord | None:
+def _load_record(config: ResolvedBuild, session: str) -> SessionRecord | None:
+    """Return the record of a session; None if it cannot be read."""
     with suppress(NegotiationError):
         return load_session(config.artifacts_dir, session)
     return None
 
 
-def _decided(config: ResolvedBuild, record: SessionRecord | None, session: str, name: str) -> KnownDecision:
+def _find_decision(config: ResolvedBuild, record: SessionRecord | None, session: str, name: str) -> KnownDecision:
+    """Return what is known of the proposal with the id `name`: all details that the record has, and its git commit.
+
+    Without a record of the proposal, only the names of session and proposal are known.
+    """
     made = None
     with suppress(NegotiationError):
         made = load_commits(config.artifacts_dir, session)
     found = [one for one in record.negotiations.records if one.proposal.proposal_id == name] if record else []
     known = KnownDecision(session=session, proposal=name, commit=made.commits.get(name, "") if made else "")
-    return _describe(known, record, found[0]) if record and found else known
+    return _add_details(known, record, found[0]) if record and found else known
 
 
-def _describe(known: KnownDecision, record: SessionRecord, one: ProposalRecord) -> KnownDecision:
+def _add_details(known: KnownDecision, record: SessionRecord, one: ProposalRecord) -> KnownDecision:
+    """Return a decision with the details from the record of its proposal."""
     proposal = one.proposal
     return replace(
         known,
@@ -217,11 +236,15 @@ def _describe(known: KnownDecision, record: SessionRecord, one: ProposalRecord) 
     )
 
 
-# --- by git ------------------------------------------------------------------------------------
+# --- in git ------------------------------------------------------------------------------------
 
 
-def _by_git(config: ResolvedBuild, path: str, origins: Sequence[LineOrigin]) -> Iterator[tuple[int, LineOrigin]]:
-    """Yield (index, origin) of the lines that no kept session explains, as far as git knows their commits."""
+def _trace_by_git(config: ResolvedBuild, path: str, origins: Sequence[LineOrigin]) -> Iterator[tuple[int, LineOrigin]]:
+    """Yield (line index, origin) for each line that the journal does not explain and whose git commit has decisions.
+
+    Nothing is yielded if git is not installed, or if the file is not in a repository. If git fails, all lines that the journal
+    does not explain are yielded as `UNKNOWN`.
+    """
     unexplained = [number for number, origin in enumerate(origins) if origin.kind != "decision"]
     if not unexplained:
         return
@@ -230,31 +253,39 @@ def _by_git(config: ResolvedBuild, path: str, origins: Sequence[LineOrigin]) -> 
         blamed = repository.blame(path) if repository else ()
         if repository and len(blamed) == len(origins):
             committed = [number for number in unexplained if blamed[number]]
-            known = _decisions_by_git(config, repository, {blamed[number] for number in committed})
+            known = _find_decisions_of_commits(config, repository, {blamed[number] for number in committed})
             yield from ((number, known[blamed[number]]) for number in committed if blamed[number] in known)
     except NegotiationError as refused:
-        if refused.code != "GBE430":  # without git only the sessions are known
+        if refused.code != "GBE430":  # GBE430: git is not installed
             yield from ((number, UNKNOWN) for number in unexplained)
 
 
-def _decisions_by_git(config: ResolvedBuild, repository: Repository, commits: set[str]) -> dict[str, LineOrigin]:
+def _find_decisions_of_commits(
+    config: ResolvedBuild, repository: Repository, commits: set[str]
+) -> dict[str, LineOrigin]:
+    """Return commit id -> origin, for each of these commits whose message contains decisions, and for `UNREACHED`."""
     origins = {UNREACHED: UNKNOWN}
     for commit, message in repository.messages(sorted(commits - {UNREACHED})).items():
-        decisions = tuple(_of_message(config, commit, told) for told in decisions_in(message))
+        decisions = tuple(_read_decision(config, commit, each) for each in decisions_in(message))
         if decisions:
             origins[commit] = LineOrigin("decision", decisions[-1].session, decisions)
     return origins
 
 
-def _of_message(config: ResolvedBuild, commit: str, told: MessageDecision) -> KnownDecision:
-    trailers = told.trailers
+def _read_decision(config: ResolvedBuild, commit: str, described: MessageDecision) -> KnownDecision:
+    """Return a decision from a commit message.
+
+    It has all details if its session is in this project and has made this commit; otherwise only those in the message.
+    """
+    trailers = described.trailers
     session, proposal = trailers["GraphBus-Session"], trailers["GraphBus-Proposal"]
-    # Anybody can write a message, so the session that it names must not be used as a path unchecked.
+    # Anybody can write a commit message, so a session name in it must not become part of a path unchecked.
     is_here = session in list_sessions(config.artifacts_dir)
-    kept = _decided(config, _record(config, session), session, proposal) if is_here else None
-    if kept and kept.commit == commit and kept.title:
-        return kept  # the session here has made this commit, and knows more than the message
-    squashed = f"\n{told.text.strip()}".rpartition("\n* ")[2]
+    recorded = _find_decision(config, _load_record(config, session), session, proposal) if is_here else None
+    if recorded and recorded.commit == commit and recorded.title:
+        return recorded
+    # In the message of a squashed commit, each original message begins with `* `.
+    squashed = f"\n{described.text.strip()}".rpartition("\n* ")[2]
     subject, _, body = squashed.partition("\n\n")
     agent, consensus, gate, model = (
         trailers.get(f"GraphBus-{name}", "") for name in ("Agent", "Consensus", "Gate", "Model")
@@ -273,7 +304,7 @@ def _of_message(config: ResolvedBuild, commit: str, told: MessageDecision) -> Kn
 
 
 def decided_files(config: ResolvedBuild) -> tuple[str, ...]:
-    """Return the paths of all files in the journal, sorted."""
+    """Return the paths of all files in the journal, sorted; none if the journal is damaged."""
     with suppress(EditError):
         return tuple(sorted({file.path for entry in Journal(config).done() for file in entry.files}))
     return ()

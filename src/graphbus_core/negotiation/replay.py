@@ -1,6 +1,6 @@
-"""Replays a session on its recorded answers: engine, gate and promotion run for real, in a copy of the project.
+"""Replays a session: recorded answers take the place of the models; engine, gate and promotion run as in a negotiation.
 
-No model is asked, no network is used, and only the copy is written, which is deleted at the end.
+It all happens in a copy of the project, which is deleted at the end. No network is used, and the project itself is not written.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.negotiation.apply import apply_session
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.driver import NegotiationSession
-from graphbus_core.negotiation.lock import RecordedSession, load_lock, pack_bytes, unpack_bytes
+from graphbus_core.negotiation.lock import RESTORE_LOCK, RecordedSession, load_lock, pack_bytes, unpack_bytes
 from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_start
 from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, list_sessions, load_session
 from graphbus_core.store import writing
 from graphbus_core.store.reading import decode_versioned
 from graphbus_core.store.writing import encode_artifact
 
-_PROSE = frozenset({"negotiation_log", "detail", "message"})
-"""The keys of a record that hold sentences, or that earlier versions did not write."""
+_OF_VERSION = frozenset({"negotiation_log", "detail", "message", "reasoning", "rungs", "removals", "diffs", "unusable"})
+"""The keys of a record that depend on the version of GraphBus: sentences, rungs of the gate, and keys that are new."""
+_RESTORE = "Restore the lock or the folder of the session, e.g. with `git checkout`, or negotiate again."
 
 
 class ReplayResult(NamedTuple):
@@ -45,8 +46,9 @@ class ReplayResult(NamedTuple):
     Attributes:
         source: Where the record was found: its session folder, or `"the lock"`.
         requests: The number of recorded answers of models.
-        files: The files that the session changed.
-        differences: Everything that differs from the record, in order; empty if every byte is equal.
+        files: The files that the recorded session changed.
+        differences: What differs from the recording, each as part of a sentence; empty if every byte is equal. Of two different
+            records only the first different line is named.
     """
 
     session: str
@@ -57,27 +59,31 @@ class ReplayResult(NamedTuple):
 
 
 def replay_session(config: ResolvedBuild, session: str = "") -> ReplayResult:
-    """Replay a session and compare its record, every file that it changed, and the artifacts.
+    """Replay a session, and compare its record, the files that it changes and, if they are recorded, the artifacts.
 
     Args:
-        session: Its name; empty for the one in the lock, or without a lock for the last one.
+        session: Its name; empty for the session in the lock, or the last one if there is no lock.
 
     Raises:
         NegotiationError: GBE403 or GBE404, there is no such session; GBE405, it cannot be read; GBE423, it cannot be replayed.
-        BuildError: GBE222, the lock cannot be read.
+        BuildError: GBE222, the lock cannot be read, or holds a path outside of the project.
+        NotJudgedError: This machine was too busy to test a change.
     """
-    kept, source = _find_tape(config, session)
+    kept, source = _find_recording(config, session)
     start = kept.start
-    _refuse_what_nobody_recorded(start, _decoded(kept))
-    answers = _answers_of(kept)
+    _refuse_unrepeatable_session(start, _decode_record(kept))
+    answers = _decode_answers(kept)
     before = {path: unpack_bytes(text) for path, text in kept.before.items()}
-    _refuse_places_outside([*before, *start.paths])
+    _refuse_paths_outside_project([*before, *start.paths])
     try:
         with TrialTree(config.root, config.artifacts_dir).copy(before) as root:
-            differences = tuple(_differences(kept, answers, _config_of(kept, root, config)))
+            differences = tuple(_find_differences(kept, answers, _make_config_for_copy(kept, root, config)))
     except TrialImpossible as reason:
         raise NegotiationError(
-            "GBE423", session=start.session, reason=f"the project cannot be copied: {reason}"
+            "GBE423",
+            session=start.session,
+            reason=f"the project cannot be copied: {reason}",
+            advice="Replay it on a machine or in a folder where the project can be copied.",
         ) from None
     return ReplayResult(start.session, source, len(answers), tuple(sorted(kept.after)), differences)
 
@@ -85,23 +91,26 @@ def replay_session(config: ResolvedBuild, session: str = "") -> ReplayResult:
 # --- the record ------------------------------------------------------------------------------
 
 
-def _find_tape(config: ResolvedBuild, session: str) -> tuple[RecordedSession, str]:
-    """Return everything recorded of a session, and where it was found.
+def _find_recording(config: ResolvedBuild, session: str) -> tuple[RecordedSession, str]:
+    """Return the recording of a session, and where it was found: in its folder if it has one, else in the lock.
+
+    Without a name it is the session in the lock, or the last one if the lock has none.
 
     Raises:
-        NegotiationError: GBE403, GBE404 or GBE405.
+        NegotiationError: GBE403 or GBE404, there is no such session; GBE405, it cannot be read.
         BuildError: GBE222, the lock cannot be read.
     """
     lock = load_lock(config)
-    is_locked = bool(lock and lock.session and session in {"", lock.session.start.session})
+    is_in_lock = bool(lock and lock.session and session in {"", lock.session.start.session})
     has_folder = bool(session) and session in list_sessions(config.artifacts_dir)
-    if lock and lock.session and is_locked and not has_folder:
+    if lock and lock.session and is_in_lock and not has_folder:
         return lock.session, "the lock"
     record = load_session(config.artifacts_dir, session)
-    return _tape_from_folder(config, record), f"sessions/{record.session}"
+    return _load_recording(config, record), f"sessions/{record.session}"
 
 
-def _tape_from_folder(config: ResolvedBuild, record: SessionRecord) -> RecordedSession:
+def _load_recording(config: ResolvedBuild, record: SessionRecord) -> RecordedSession:
+    """Return the recording in the folder of a session; the files before and after are from the journal of promotions."""
     answers = load_answers(config.artifacts_dir, record.session)
     journal = Journal(config)
     entries = [
@@ -122,24 +131,26 @@ def _tape_from_folder(config: ResolvedBuild, record: SessionRecord) -> RecordedS
     )
 
 
-def _decoded(kept: RecordedSession) -> SessionRecord:
+def _decode_record(kept: RecordedSession) -> SessionRecord:
+    """Return the record of a recording; raise GBE423 if it cannot be decoded."""
     try:
         return decode_versioned(unpack_bytes(kept.record), SessionRecord, RECORD_VERSION)
     except msgspec.DecodeError as error:
         reason = f"its record cannot be read ({error})"
-        raise NegotiationError("GBE423", session=kept.start.session, reason=reason) from None
+        raise NegotiationError("GBE423", session=kept.start.session, reason=reason, advice=_RESTORE) from None
 
 
-def _answers_of(kept: RecordedSession) -> tuple[RecordedAnswer, ...]:
+def _decode_answers(kept: RecordedSession) -> tuple[RecordedAnswer, ...]:
+    """Return the answers of a recording, empty if the rules negotiated; raise GBE423 if they cannot be decoded."""
     try:
         return decode_answers(unpack_bytes(kept.answers)) if kept.answers else ()
     except msgspec.DecodeError as error:
-        raise NegotiationError(
-            "GBE423", session=kept.start.session, reason=f"its answers are damaged ({error})"
-        ) from None
+        reason = f"its answers are damaged ({error})"
+        raise NegotiationError("GBE423", session=kept.start.session, reason=reason, advice=_RESTORE) from None
 
 
-def _refuse_what_nobody_recorded(start: SessionStart, record: SessionRecord) -> None:
+def _refuse_unrepeatable_session(start: SessionStart, record: SessionRecord) -> None:
+    """Raise GBE423 if the course of a session depended on something that is not recorded: a person, a stop, or the time."""
     ending = record.negotiations.ending
     reason = ""
     if start.is_reviewed:
@@ -149,32 +160,38 @@ def _refuse_what_nobody_recorded(start: SessionStart, record: SessionRecord) -> 
     elif ending.detail.startswith("max_seconds"):
         reason = "it was stopped by `max_seconds`"
     if reason:
-        raise NegotiationError("GBE423", session=start.session, reason=reason)
+        advice = "Replay another session: one that ended by itself, without a reviewer and without `max_seconds`."
+        raise NegotiationError("GBE423", session=start.session, reason=reason, advice=advice)
 
 
-def _refuse_places_outside(paths: Iterable[str]) -> None:
-    """Refuse a record with a path outside of the project: a lock may come from a foreign branch."""
+def _refuse_paths_outside_project(paths: Iterable[str]) -> None:
+    """Raise GBE222 for a path outside of the project: the lock may be foreign, and these files will be written."""
     outside = [path for path in paths if Path(path).is_absolute() or ".." in Path(path).parts]
     if outside:
-        raise BuildError("GBE222", reason=f"{outside[0]!r} is not a path in the project")
+        raise BuildError("GBE222", reason=f"{outside[0]!r} is not a path in the project", advice=RESTORE_LOCK)
 
 
-def _config_of(kept: RecordedSession, root: Path, present: ResolvedBuild) -> ResolvedBuild:
-    """Return the configuration of the session for the copy in `root`; one answer at a time, without a cache.
+def _make_config_for_copy(kept: RecordedSession, root: Path, present: ResolvedBuild) -> ResolvedBuild:
+    """Return the configuration of the recorded session for the copy of the project in `root`.
 
-    The lock may come from a foreign branch. Therefore the settings that say which programs run, and where, are those of the
-    project now, and no model is opened by a name from the lock.
+    The lock may come from a foreign branch, so it must not choose programs. Therefore the settings of the gate (except
+    `allow_unverified`), the powers and the artifacts folder are those of the project now (`present`). Models are not asked: the
+    rules take their place in the settings, and there is no time limit.
     """
     start = kept.start
-    llm = replace(start.settings.llm, model=RULES, use_cache=False, concurrency=1)
+    llm = replace(
+        start.settings.llm, model=RULES, proposer="", evaluator="", arbiter="", use_cache=False, concurrency=1
+    )
     gate = replace(present.settings.gate, allow_unverified=start.settings.gate.allow_unverified)
     limits = replace(start.budget, max_seconds=0.0)
-    said = present.settings
-    found = replace(start.settings, llm=llm, gate=gate, budget=limits, artifacts=said.artifacts, powers=said.powers)
+    trusted = present.settings
+    settings = replace(
+        start.settings, llm=llm, gate=gate, budget=limits, artifacts=trusted.artifacts, powers=trusted.powers
+    )
     return ResolvedBuild(
         root=str(root),
         paths=tuple(str(root / path) for path in start.paths),
-        settings=found,
+        settings=settings,
         enable_agents=True,
         session=start.session,
         emit_artifacts=start.has_artifacts,
@@ -184,17 +201,25 @@ def _config_of(kept: RecordedSession, root: Path, present: ResolvedBuild) -> Res
 # --- the replay -------------------------------------------------------------------------------
 
 
-def _differences(kept: RecordedSession, answers: Iterable[RecordedAnswer], config: ResolvedBuild) -> Iterator[str]:
-    """Run the session in the copy, and yield every difference from the record as part of a sentence."""
+def _find_differences(kept: RecordedSession, answers: Iterable[RecordedAnswer], config: ResolvedBuild) -> Iterator[str]:
+    """Run the session in the copy, and yield each difference from the recording as part of a sentence.
+
+    If the replay fails, or the gate refuses its changes, that is the last difference.
+
+    Raises:
+        NegotiationError: GBE423, the source files are not those that the session started with.
+        NotJudgedError: This machine was too busy to test a change.
+    """
     start = kept.start
     project = Project.read(config, cache=False)
     moved = sorted(
         path for path in {*start.base, *project.digests} if start.base.get(path) != project.digests.get(path)
     )
     if moved:
-        reason = f"{', '.join(moved)} {'is' if len(moved) == 1 else 'are'} not as it left them"
-        raise NegotiationError("GBE423", session=start.session, reason=reason)
-    with _backend_of(kept, answers) as backend:
+        reason = f"the source files have changed since it ended ({', '.join(moved)})"
+        advice = "Restore these files as they were after the session, e.g. with `git checkout`, or negotiate again."
+        raise NegotiationError("GBE423", session=start.session, reason=reason, advice=advice)
+    with _make_replaying_backend(kept, answers) as backend:
         agents = backend.activate(config, project.definitions, project.order.order)
         negotiation = NegotiationSession(config, MessageBus(history=0), backend=backend)
         gate = Gate(project, config, choose_sandbox(config.settings.gate.isolation, Path(config.root)))
@@ -204,9 +229,9 @@ def _differences(kept: RecordedSession, answers: Iterable[RecordedAnswer], confi
         except NotJudgedError:
             raise
         except GraphBusError as error:
-            yield f"it does not come to its end: {error.sentence.rstrip('.')}"
+            yield f"it did not finish: {error.sentence.rstrip('.')}"
             return
-    yield from _different_record(kept, load_session(config.artifacts_dir, start.session))
+    yield from _find_record_difference(kept, load_session(config.artifacts_dir, start.session))
     report = gate.check_tree(outcome.workspace) if outcome.workspace.changed_files() else None
     if report and not report.passed:
         yield "its changes do not pass the gate together"
@@ -214,21 +239,23 @@ def _differences(kept: RecordedSession, answers: Iterable[RecordedAnswer], confi
     landed = apply_session(config, outcome.negotiations, outcome.workspace, report)
     files = {file.path: file.sha256_after for file in landed.files}
     yield from (
-        f"{path} has other bytes" for path in sorted({*files, *kept.after}) if files.get(path) != kept.after.get(path)
+        f"{path} has different content"
+        for path in sorted({*files, *kept.after})
+        if files.get(path) != kept.after.get(path)
     )
     if kept.artifacts:
         manifest = writing.save_artifacts(
             Path(config.artifacts_dir), describe_project(landed.project, history_of(outcome.negotiations, landed.files))
         )
         yield from (
-            f"the artifact {name} has other bytes"
+            f"the artifact {name} has different content"
             for name, digest in sorted(manifest.artifacts.items())
-            if kept.artifacts.get(name) != digest and (name != "negotiations.json" or _has_logs(_decoded(kept)))
+            if kept.artifacts.get(name) != digest and (name != "negotiations.json" or _is_of_this_version(kept))
         )
 
 
-def _backend_of(kept: RecordedSession, answers: Iterable[RecordedAnswer]) -> Backend:
-    """Return a backend in which the record answers for the models."""
+def _make_replaying_backend(kept: RecordedSession, answers: Iterable[RecordedAnswer]) -> Backend:
+    """Return a backend whose models only repeat the recorded answers; for a session without models, one with rule agents."""
     start = kept.start
     clients = None
     if start.models:
@@ -240,33 +267,36 @@ def _backend_of(kept: RecordedSession, answers: Iterable[RecordedAnswer]) -> Bac
     return backend
 
 
-def _different_record(kept: RecordedSession, now: SessionRecord) -> Iterator[str]:
-    """Compare byte for byte, but for what was written into the record after the negotiation.
+def _find_record_difference(kept: RecordedSession, now: SessionRecord) -> Iterator[str]:
+    """Yield the first line in which the record of the replay differs from the recorded one; nothing if they are equal.
 
-    Both are compared as they would be written today: a record of an earlier version spells some fields in another way.
+    Fields that are written after the negotiation are not compared. The recorded one is encoded again first, because earlier
+    versions formatted some fields in another way. Of the record of an earlier version, what `_OF_VERSION` names is not compared.
     """
-    was = _decoded(kept)
-    now = replace(now, is_applied=was.is_applied, refusal=was.refusal)
-    before, after = (was, now) if _has_logs(was) else (_without_prose(was), _without_prose(now))
+    was = _decode_record(kept)
+    now = replace(now, is_applied=was.is_applied, refusal=was.refusal, diffs=now.diffs if was.diffs else {})
+    is_recent = _is_of_this_version(kept)
+    before, after = (was, now) if is_recent else (_without_fields_of_version(was), _without_fields_of_version(now))
     lines = zip_longest(encode_artifact(before).splitlines(), encode_artifact(after).splitlines(), fillvalue=b"")
     for number, (one, other) in enumerate(lines, start=1):
         if one != other:
-            told = one.decode(errors="replace").strip()
-            yield f"the record in line {number}, which was {told or 'not there'}"
+            line = one.decode(errors="replace").strip()
+            yield f"line {number} of the record was {line.rstrip(',') or 'missing'}"
             return
 
 
-def _has_logs(record: SessionRecord) -> bool:
-    """Return False for the record of an earlier version, whose commits have no log of the negotiation."""
-    return any(commit.negotiation_log for commit in record.negotiations.completed)
+def _is_of_this_version(kept: RecordedSession) -> bool:
+    """True for a record with the key `diffs`, which every record has had since diffs are recorded as voters see them."""
+    return b'"diffs"' in unpack_bytes(kept.record)
 
 
-def _without_prose(record: SessionRecord) -> object:
-    """Return a record as plain data, without the sentences that each version of GraphBus may word differently."""
-    return _strip(msgspec.to_builtins(record))
+def _without_fields_of_version(record: SessionRecord) -> object:
+    """Return a record as plain data without the keys in `_OF_VERSION`."""
+    return _strip_fields(msgspec.to_builtins(record))
 
 
-def _strip(value: object) -> object:
+def _strip_fields(value: object) -> object:
+    """Return nested dicts and lists without the keys in `_OF_VERSION`."""
     if isinstance(value, dict):
-        return {key: _strip(each) for key, each in value.items() if key not in _PROSE}
-    return [_strip(each) for each in value] if isinstance(value, list | tuple) else value
+        return {key: _strip_fields(each) for key, each in value.items() if key not in _OF_VERSION}
+    return [_strip_fields(each) for each in value] if isinstance(value, list | tuple) else value

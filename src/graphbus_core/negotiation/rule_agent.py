@@ -1,6 +1,6 @@
 """An agent without a model: it proposes the fixes of the rules, and computes its votes from their findings.
 
-It is deterministic and needs no key, and it takes part in the same protocol as agents with models.
+It is deterministic, needs no key, and follows the same protocol as agents with models.
 """
 
 from __future__ import annotations
@@ -28,61 +28,67 @@ from graphbus_core.model.proposals import (
 )
 from graphbus_core.negotiation.agents import AgentView, Analysis, TriedProposal, has_part_in
 
-_PRIORITY: dict[Severity, int] = {"error": 30, "warning": 20, "info": 10}
+_PRIORITY_BY_SEVERITY: dict[Severity, int] = {"error": 30, "warning": 20, "info": 10}
 _CONFLICT = 5
-"""Schema conflicts come before other findings of their severity (seed 002, SEED_INITIAL_PROPOSALS)."""
+"""Added for a schema conflict, which comes before other findings of its severity."""
 
-_WANTED = 100
-"""Priority for each word of the intent that a proposal matches; more than that of any severity."""
+_WISHED_WORD = 100
+"""Added for each word of the intent that a finding matches. It exceeds the priority of any severity."""
 
 _ANNOTATIONS = frozenset({"GB201", "GB202"})
+"""Rules that ask for annotations."""
 
 _IDLE_WORDS = (
     " all and any are but code each every everywhere fix for from has have into make more not our out please shall should"
     " that the this use want with "
 )
-_STEM = 5
+_STEM_CHARS = 5
 
 
 class RuleAgent:
-    """See `ActiveAgent` for what its methods promise."""
+    """An active agent that asks no model. `ActiveAgent` describes its methods."""
 
     def __init__(self, name: str, *, is_arbiter: bool = False) -> None:
         self.name = name
         self.is_arbiter = is_arbiter
 
     def analyze(self, view: AgentView) -> Analysis:
-        """Return the facts that the definition of the class states."""
+        """Return what the definition of the class states; an empty analysis if a change has removed the class."""
         definition = view.definition
         if definition is None:
             return Analysis()
         return Analysis(
-            responsibilities=_responsibilities(definition),
+            responsibilities=_describe_responsibilities(definition),
             dependencies=tuple(sorted(view.project.graph.providers(self.name))),
-            schema_expectations=_expectations(definition),
+            schema_expectations=_describe_expectations(definition),
             potential_issues=tuple(finding.message for finding in view.findings if finding.agent == self.name),
         )
 
     def propose(self, view: AgentView) -> tuple[Proposal, ...]:
-        """Propose fixes of its most important findings, except those that were rejected before."""
+        """Return fixes of the agent's most important findings, up to `view.limit`.
+
+        Some fixes are left out: those that were rejected before, those that another agent proposes, and those that add a
+        `@depends_on`.
+        """
         mine = [finding for finding in view.findings if finding.agent == self.name and finding.is_fixable]
         proposals: dict[tuple[CodeChange, ...], Proposal] = {}
-        for finding in sorted(mine, key=lambda finding: _rank(finding, view)):
+        for finding in sorted(mine, key=lambda finding: _rank_finding(finding, view)):
             if len(proposals) >= view.limit:
                 break
-            along = _missing_annotations_of(finding, mine)
-            fix = _fix_within_limits(finding, view.project, along)
+            also_fixed = _other_missing_annotations(finding, mine)
+            fix = _find_fix_within_limits(finding, view.project, also_fixed)
             if fix is None or fix.intent == NEW_DEPENDS_ON or fix.changes in proposals:
                 continue
             if _is_proposed_by_another(finding, fix, view):
                 continue
-            if not any(_was_turned_down(each, fix, view.history) for each in (finding, *along)):
-                proposals[fix.changes] = self._draft((finding, *along), fix, view)
+            if not any(_was_turned_down(each, fix, view.history) for each in (finding, *also_fixed)):
+                proposals[fix.changes] = self._make_proposal((finding, *also_fixed), fix, view)
         return tuple(proposals.values())
 
-    def _draft(self, findings: Sequence[Finding], fix: Fix, view: AgentView) -> Proposal:
+    def _make_proposal(self, findings: Sequence[Finding], fix: Fix, view: AgentView) -> Proposal:
+        """Return a proposal, without a number, for a fix that removes these findings; the first one is named in `finding`."""
         finding, reason = findings[0], "; ".join(each.message for each in findings)
-        answered = matching_words(_wishes(view), " ".join(map(_words_of, findings)))
+        answered = matching_words(_wishes_in_view(view), " ".join(map(_text_of_finding, findings)))
         what = "intent" if view.intent else "goals"
         owners = {owner for change in fix.changes for owner in view.project.editable[change.file_path]}
         others = sorted(owners - {self.name})
@@ -95,23 +101,24 @@ class RuleAgent:
             intent=fix.intent,
             title=fix.title,
             reason=reason + (f"; it answers the {what} ({', '.join(answered)})" if answered else ""),
-            priority=_priority(finding, view) + _WANTED * len(answered),
+            priority=_priority_of(finding, view) + _WISHED_WORD * len(answered),
             finding=finding.code,
         ).with_changes(fix.changes)
 
     def repair(self, view: AgentView, proposal: Proposal, report: GateReport) -> None:
-        """Give up: each rule has only one fix."""
+        """Return None, which gives up the proposal: each rule has only one fix."""
         return
 
     def evaluate(self, view: AgentView, trials: Sequence[TriedProposal]) -> tuple[ProposalEvaluation, ...]:
-        """Accept, unless the change causes a finding that involves this agent; then reject with it as evidence."""
-        return tuple(self._judge(trial, view.round) for trial in trials)
+        """Accept each proposal, unless it causes findings that involve this agent: then reject it, with these as evidence."""
+        return tuple(self._evaluate_trial(trial, view.round) for trial in trials)
 
-    def _judge(self, trial: TriedProposal, round_: int) -> ProposalEvaluation:
+    def _evaluate_trial(self, trial: TriedProposal, round_: int) -> ProposalEvaluation:
+        """Return the evaluation of one proposal, as `evaluate` describes."""
         broken = [finding for finding in trial.added if has_part_in(finding, self.name)]
-        mended = [finding for finding in trial.mended if has_part_in(finding, self.name)]
+        removed = [finding for finding in trial.removed if has_part_in(finding, self.name)]
         if broken:
-            return self._evaluation(
+            return self._make_evaluation(
                 trial,
                 round_,
                 "reject",
@@ -122,11 +129,12 @@ class RuleAgent:
                 ),
                 evidence=tuple(Counterexample("contract", finding.message) for finding in broken),
             )
-        if mended:
-            return self._evaluation(trial, round_, "accept", f"it mends {_codes(mended)} on my side")
-        return self._evaluation(trial, round_, "accept", self._why_unharmed(trial))
+        if removed:
+            return self._make_evaluation(trial, round_, "accept", f"it fixes {_join_codes(removed)} on my side")
+        return self._make_evaluation(trial, round_, "accept", self._explain_acceptance(trial))
 
-    def _why_unharmed(self, trial: TriedProposal) -> str:
+    def _explain_acceptance(self, trial: TriedProposal) -> str:
+        """Return the reason for accepting a proposal that neither causes nor removes a finding of this agent."""
         if self.name in {change.method.partition(".")[0] for change in trial.report.schema_changes}:
             return "my contract changes as it says, and all my edges still fit"
         if any(self.name in trial.after.owners(path) for path in trial.proposal.files):
@@ -136,23 +144,23 @@ class RuleAgent:
     def arbitrate(
         self, view: AgentView, trial: TriedProposal, evaluations: Sequence[ProposalEvaluation]
     ) -> ProposalEvaluation:
-        """Accept what passed the gate, causes no finding and removes at least one; reject everything else."""
+        """Accept a proposal that passed the gate, causes no finding and removes at least one; reject any other."""
         votes = [vote.decision for vote in evaluations if not vote.is_arbiter]
         counted = f"({votes.count('accept')} for, {votes.count('reject')} against)"
         if not trial.report.passed:
-            return self._evaluation(trial, view.round, "reject", f"the gate refused it {counted}")
+            return self._make_evaluation(trial, view.round, "reject", f"the gate refused it {counted}")
         if trial.added:
-            return self._evaluation(
+            return self._make_evaluation(
                 trial, view.round, "reject", f"it breaks something: {trial.added[0].message} {counted}"
             )
-        if not trial.mended:
-            return self._evaluation(
-                trial, view.round, "reject", f"it mends nothing, and any change is a risk {counted}"
+        if not trial.removed:
+            return self._make_evaluation(
+                trial, view.round, "reject", f"it fixes nothing, and any change is a risk {counted}"
             )
-        why = f"it passed the gate, mends {_codes(trial.mended)} and breaks no contract {counted}"
-        return self._evaluation(trial, view.round, "accept", why)
+        why = f"it passed the gate, fixes {_join_codes(trial.removed)} and breaks no contract {counted}"
+        return self._make_evaluation(trial, view.round, "accept", why)
 
-    def _evaluation(
+    def _make_evaluation(
         self,
         trial: TriedProposal,
         round_: int,
@@ -163,6 +171,7 @@ class RuleAgent:
         impact_assessment: ImpactAssessment = ImpactAssessment(),  # noqa: B008 - frozen
         evidence: tuple[Counterexample, ...] = (),
     ) -> ProposalEvaluation:
+        """Return an evaluation of a proposal by this agent."""
         return ProposalEvaluation(
             proposal_id=trial.proposal.proposal_id,
             evaluator=self.name,
@@ -176,39 +185,60 @@ class RuleAgent:
 
 
 def matching_words(intent: str, text: str) -> tuple[str, ...]:
-    """Return the words of an intent that occur in a text, in the order of the intent; `validate` matches `validation`."""
-    wanted = dict.fromkeys(_words(intent))
-    stems = {word[:_STEM] for word in _words(text)}
-    return tuple(word for word in wanted if word[:_STEM] in stems)
+    """Return the words of an intent that occur in a text, in the order of the intent.
+
+    Words match if their first five letters are equal, as in `validate` and `validation`.
+    """
+    wanted = dict.fromkeys(_split_words(intent))
+    stems = {word[:_STEM_CHARS] for word in _split_words(text)}
+    return tuple(word for word in wanted if word[:_STEM_CHARS] in stems)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
+    """Return the words of a text in lower case, without frequent ones and those of one or two letters.
+
+    A name in CamelCase is split into its words.
+    """
     spread = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
     found = re.findall(r"[^\W_]+", spread)
     return [word.lower() for word in found if len(word) > 2 and f" {word.lower()} " not in _IDLE_WORDS]
 
 
-def _wishes(view: AgentView) -> str:
+def _wishes_in_view(view: AgentView) -> str:
+    """Return the intent of the user, or if there is none the goals, as one text."""
     return view.intent or " ".join(view.goals)
 
 
-def _words_of(finding: Finding) -> str:
+def _text_of_finding(finding: Finding) -> str:
+    """Return everything that a finding says, and the title of its rule, as the text to compare with the intent."""
     title = REGISTER[finding.code].title
     return " ".join((finding.code, title, finding.agent, finding.message, *finding.data.values()))
 
 
-def _rank(finding: Finding, view: AgentView) -> tuple[object, ...]:
-    answered = len(matching_words(_wishes(view), _words_of(finding)))
-    return (-answered, -_priority(finding, view), finding.span.path, finding.span.line, finding.code, finding.message)
+def _rank_finding(finding: Finding, view: AgentView) -> tuple[object, ...]:
+    """Return the sort key of a finding: more words of the intent first, then higher priority, then place."""
+    answered = len(matching_words(_wishes_in_view(view), _text_of_finding(finding)))
+    return (
+        -answered,
+        -_priority_of(finding, view),
+        finding.span.path,
+        finding.span.line,
+        finding.code,
+        finding.message,
+    )
 
 
-def _priority(finding: Finding, view: AgentView) -> int:
+def _priority_of(finding: Finding, view: AgentView) -> int:
+    """Return the priority of a finding: that of its severity, and `_CONFLICT` more for a schema conflict."""
     is_conflict = any(conflict.finding.key == finding.key for conflict in view.conflicts)
-    return _PRIORITY[finding.severity] + _CONFLICT * is_conflict
+    return _PRIORITY_BY_SEVERITY[finding.severity] + _CONFLICT * is_conflict
 
 
-def _missing_annotations_of(finding: Finding, others: Iterable[Finding]) -> list[Finding]:
-    """Return the findings about other missing annotations of the same method: one change adds all of them."""
+def _other_missing_annotations(finding: Finding, others: Iterable[Finding]) -> list[Finding]:
+    """Return the findings in `others` about other missing annotations of the same method: one fix adds all of them.
+
+    Empty if the finding is not about an annotation.
+    """
     if finding.code not in _ANNOTATIONS:
         return []
     method = finding.data["method"]
@@ -216,9 +246,12 @@ def _missing_annotations_of(finding: Finding, others: Iterable[Finding]) -> list
     return [each for each in found if each.data["method"] == method and each.key != finding.key]
 
 
-def _fix_within_limits(finding: Finding, project: Project, along: Iterable[Finding] = ()) -> Fix | None:
-    """Return the fix in all its files, or in one file if a proposal may not change so many."""
-    fix = fix_for(finding, project, *along)
+def _find_fix_within_limits(finding: Finding, project: Project, also_fixed: Iterable[Finding] = ()) -> Fix | None:
+    """Return the fix of a finding, or if it changes too many files its variant for one file; None if there is none.
+
+    `also_fixed` are other findings that the same fix is to remove.
+    """
+    fix = fix_for(finding, project, *also_fixed)
     limit = project.config.settings.safety.max_file_changes_per_commit
     if fix and len({change.file_path for change in fix.changes}) > limit:
         return fix_for(finding, project, is_narrow=True)
@@ -226,22 +259,30 @@ def _fix_within_limits(finding: Finding, project: Project, along: Iterable[Findi
 
 
 def _is_proposed_by_another(finding: Finding, fix: Fix, view: AgentView) -> bool:
-    """Return whether an earlier agent proposes the same change: a finding at several ends leads to one proposal."""
+    """Return whether an agent with an earlier name in the alphabet proposes the same change.
+
+    A problem of an edge is often found at both ends, but must lead to only one proposal.
+    """
     names = {agent.name for agent in view.project.definitions if agent.name < finding.agent and not agent.is_arbiter}
     alike = (
-        each for each in view.findings if each.agent in names and each.is_fixable and _pair(each) == _pair(finding)
+        each
+        for each in view.findings
+        if each.agent in names and each.is_fixable and _names_in_finding(each) == _names_in_finding(finding)
     )
-    return any((other := _fix_within_limits(each, view.project)) and other.changes == fix.changes for each in alike)
+    return any(
+        (other := _find_fix_within_limits(each, view.project)) and other.changes == fix.changes for each in alike
+    )
 
 
-def _pair(finding: Finding) -> tuple[str, str]:
+def _names_in_finding(finding: Finding) -> tuple[str, str]:
+    """Return the old and the new name in a finding, empty where it has none. Findings at both ends of an edge have the same."""
     return finding.data.get("old") or finding.data.get("missing", ""), finding.data.get("new", "")
 
 
 def _was_turned_down(finding: Finding, fix: Fix, history: Iterable[ProposalRecord]) -> bool:
-    """Return whether a fix of this finding was rejected, or exactly this change was refused by a limit or the gate.
+    """Return whether the agent has proposed to fix this finding before, so that it does not propose it again.
 
-    A change that was refused as stale may be proposed again: it is written for another text now.
+    A refused proposal in its `history` counts only if it made the same change.
     """
     for record in history:
         is_same = finding.message in record.proposal.reason
@@ -250,27 +291,30 @@ def _was_turned_down(finding: Finding, fix: Fix, history: Iterable[ProposalRecor
     return False
 
 
-def _codes(findings: Iterable[Finding]) -> str:
+def _join_codes(findings: Iterable[Finding]) -> str:
+    """Return the codes of findings as text, each once."""
     return ", ".join(sorted({finding.code for finding in findings}))
 
 
-def _responsibilities(definition: AgentDefinition) -> tuple[str, ...]:
+def _describe_responsibilities(definition: AgentDefinition) -> tuple[str, ...]:
+    """Return the first sentence about a class, and a line for each method with a schema and each topic."""
     text = definition.doc or definition.system_prompt
     first = " ".join(text.split()).partition(". ")[0].rstrip(".")
     offers = (f"offers {method.name}" for method in definition.methods if method.has_schema)
-    hears = (f"hears {topic}" for topic in dict.fromkeys(s.topic for s in definition.subscriptions if s.topic))
-    says = (f"publishes {topic}" for topic in dict.fromkeys(p.topic for p in definition.publications if p.topic))
-    return tuple(line for line in (first, *offers, *hears, *says) if line)
+    handles = (f"hears {topic}" for topic in dict.fromkeys(s.topic for s in definition.subscriptions if s.topic))
+    publishes = (f"publishes {topic}" for topic in dict.fromkeys(p.topic for p in definition.publications if p.topic))
+    return tuple(line for line in (first, *offers, *handles, *publishes) if line)
 
 
-def _expectations(definition: AgentDefinition) -> dict[str, str]:
-    heard = {
+def _describe_expectations(definition: AgentDefinition) -> dict[str, str]:
+    """Return topic -> the keys that handlers read, and `Agent.method` -> the arguments that calls pass, as text."""
+    handled = {
         subscription.topic: ", ".join(dict.fromkeys(read.key for read in subscription.reads))
         for subscription in definition.subscriptions
         if subscription.topic and subscription.reads
     }
     called = {f"{call.agent}.{call.method}": str(call.arguments) for call in definition.calls}
-    return {**heard, **called}
+    return {**handled, **called}
 
 
 # --- findings --------------------------------------------
@@ -282,45 +326,59 @@ def find_selected(project: Project) -> tuple[Finding, ...]:
 
 
 def find_for_agents(project: Project) -> tuple[Finding, ...]:
-    """Return these findings, and those of rules off by default that match the intent or the goals."""
-    return _for_agents(project, _check(project))
+    """Return the findings for agents: those of the selected rules, and others that a fix could remove as the user wishes.
+
+    The others are fixable findings of rules whose titles match the intent or the goals.
+    """
+    return _select_for_agents(project, _find_all_findings(project))
 
 
 class _RuleFindings(msgspec.Struct, frozen=True):
-    """Findings of the rules: those that are reported, and with an intent or goals all that are fixable."""
+    """Findings in one project.
+
+    Attributes:
+        reported: Those of the rules that the settings select.
+        fixable: All that have a fix, of any rule; empty without intent and goals.
+    """
 
     reported: tuple[Finding, ...]
     fixable: tuple[Finding, ...] = ()
 
 
-def _check(project: Project) -> _RuleFindings:
-    return _RuleFindings(find_selected(project), check(project, all_fixable=True) if _wishes_of(project) else ())
+def _find_all_findings(project: Project) -> _RuleFindings:
+    """Return the findings in a project, computed anew."""
+    return _RuleFindings(
+        find_selected(project), check(project, all_fixable=True) if _wishes_in_settings(project) else ()
+    )
 
 
-def _check_again(after: Project, before: Project, found: _RuleFindings) -> _RuleFindings:
-    fixable = check_again(after, before, found.fixable, all_fixable=True) if _wishes_of(after) else ()
+def _find_all_after_change(after: Project, before: Project, found: _RuleFindings) -> _RuleFindings:
+    """Return the findings in `after`. `found` are those in `before`; those that the change cannot affect are reused."""
+    fixable = check_again(after, before, found.fixable, all_fixable=True) if _wishes_in_settings(after) else ()
     return _RuleFindings(check_again(after, before, found.reported), fixable)
 
 
-def _wishes_of(project: Project) -> str:
+def _wishes_in_settings(project: Project) -> str:
+    """Return the intent and the goals of the settings as one text."""
     settings = project.config.settings
     return " ".join((settings.intent, *settings.refactoring_goals))
 
 
-def _for_agents(project: Project, found: _RuleFindings) -> tuple[Finding, ...]:
+def _select_for_agents(project: Project, found: _RuleFindings) -> tuple[Finding, ...]:
+    """Return the reported findings, and the other fixable ones of rules whose titles match the intent or the goals."""
     keys = {finding.key for finding in found.reported}
     others = (finding for finding in found.fixable if finding.key not in keys)
-    wishes = _wishes_of(project)
+    wishes = _wishes_in_settings(project)
     wished = (finding for finding in others if matching_words(wishes, REGISTER[finding.code].title))
     return (*found.reported, *wished)
 
 
 class FindingsCache:
-    """Caches the findings for agents by project; projects never change."""
+    """Caches the findings for agents by project, which is possible because a `Project` is immutable."""
 
     def __init__(self) -> None:
         self._found: WeakKeyDictionary[Project, _RuleFindings] = WeakKeyDictionary()
-        self._known: WeakKeyDictionary[Project, tuple[Finding, ...]] = WeakKeyDictionary()
+        self._for_agents: WeakKeyDictionary[Project, tuple[Finding, ...]] = WeakKeyDictionary()
 
     def findings_in(self, project: Project, before: Project | None = None) -> tuple[Finding, ...]:
         """Return the findings for agents in a project.
@@ -329,16 +387,20 @@ class FindingsCache:
             project: The project to check.
             before: The project before a change; then only agents that the change can affect are checked again.
         """
-        known = self._known.get(project)
+        known = self._for_agents.get(project)
         if known is None:
-            known = self._known[project] = _for_agents(project, self._check(project, before))
+            known = self._for_agents[project] = _select_for_agents(project, self._find_all_findings(project, before))
         return known
 
-    def _check(self, project: Project, before: Project | None) -> _RuleFindings:
+    def _find_all_findings(self, project: Project, before: Project | None) -> _RuleFindings:
+        """Return all findings in a project, from the cache if it has them.
+
+        Otherwise they are computed: from those in `before`, the project before a change, or if it is None anew.
+        """
         found = self._found.get(project)
         if found is None and before is not None:
-            found = _check_again(project, before, self._check(before, None))
+            found = _find_all_after_change(project, before, self._find_all_findings(before, None))
         elif found is None:
-            found = _check(project)
+            found = _find_all_findings(project)
         self._found[project] = found
         return found

@@ -1,8 +1,8 @@
 """The folder of a session while it runs, and how `--resume` continues a session after Ctrl-C or a kill.
 
 session.json    written before the first question: the inputs of the session
-seal            of session.json: only a session that this user's GraphBus began here is resumed
-answers.jsonl   every answer of a model in the order of arrival, each sealed
+seal            signature of session.json with a key of this user: only a session that this user began here is resumed
+answers.jsonl   every answer of a model in the order of arrival, each with a signature like that
 record.json     written at the end; a session without it was killed
 """
 
@@ -21,7 +21,7 @@ from graphbus_core import settings
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.promotion import fate_of
 from graphbus_core.errors import NegotiationError, Place, UsageError
-from graphbus_core.llm.recorded import RecordedAnswer, Tape, decode_answers
+from graphbus_core.llm.recorded import RecordedAnswer, Tape, decode_answers, drop_unusable, encode_answers
 from graphbus_core.model.config import Budget, BuildConfig, LLMConfig, ResolvedBuild, Settings
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.spending import Price
@@ -48,26 +48,35 @@ from graphbus_core.store.writing import encode_artifact, write_atomic
 
 START_VERSION = 1
 _START, _ANSWERS, _SEAL = "session.json", "answers.jsonl", "seal"
-_RUNNING = "negotiating"
-_OPERATIONAL = ("providers", "timeout_s", "max_attempts", "concurrency", "requests_per_minute", "use_cache", "pass_env")
-"""Settings of models on which no answer depends: they may differ when a session is resumed."""
+_CLAIM = "negotiating"
+_OPERATIONAL_FIELDS = (
+    "providers",
+    "timeout_s",
+    "first_token_timeout_s",
+    "max_attempts",
+    "concurrency",
+    "requests_per_minute",
+    "use_cache",
+    "pass_env",
+)
+"""Fields of `LLMConfig` on which no answer depends: they may differ when a session is resumed."""
 
 
 class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
-    """session.json.
+    """The content of session.json: the inputs of a session.
 
     Attributes:
         paths: The paths of the build, relative to the project root.
-        settings: The settings of the session, with those of the command line, without limits of money and time.
+        settings: The settings of the session, options of the command line included, as `replayable_settings` returns them.
         project_settings: Digest of the settings in pyproject.toml.
         models: Role -> `"provider:name"`; empty when rules negotiate.
         prices: Role -> dollars for a million tokens; null if not known.
         budget: The limits of money and time at its start.
-        base: Source file -> its sha256.
-        settled: Agent -> the inputs on which it had settled, so that it was not asked.
-        has_artifacts: It was a build, not `graphbus negotiate`.
-        is_reviewed: A person decided on each change.
-        makes_commits: Its accepted proposals become git commits.
+        base: Source file -> its sha256 at its start.
+        settled: Agent -> the inputs on which it had settled; it was not asked while its inputs were these.
+        has_artifacts: True for a build, False for `graphbus negotiate`.
+        is_reviewed: True if a person decided on each change.
+        makes_commits: True if its accepted proposals become git commits.
     """
 
     schema_version: int
@@ -86,9 +95,9 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replayable_settings(found: Settings) -> Settings:
-    """Return the settings on which answers depend: without limits of money and time, and without access to models."""
-    plain = LLMConfig()
-    llm = replace(found.llm, **{name: getattr(plain, name) for name in _OPERATIONAL})
+    """Return the settings with the defaults for the budget and for access to models, on which no answer depends."""
+    defaults = LLMConfig()
+    llm = replace(found.llm, **{name: getattr(defaults, name) for name in _OPERATIONAL_FIELDS})
     return replace(found, budget=Budget(), llm=llm)
 
 
@@ -100,7 +109,11 @@ def digest_of_settings(found: Settings) -> str:
 def start_of(
     config: ResolvedBuild, session: str, agents: ActiveAgents, project: Project, settled: Mapping[str, AgentInputs]
 ) -> SessionStart:
-    """Return the description of a session at its start."""
+    """Return the content of session.json for a session that starts with these settings, agents and sources.
+
+    Raises:
+        UsageError: pyproject.toml, which is read again here, is not valid.
+    """
     return SessionStart(
         schema_version=START_VERSION,
         session=session,
@@ -119,10 +132,10 @@ def start_of(
 
 
 class SessionFolder:
-    """The folder of one session; a dry run only gives the session a name.
+    """The folder of one session, `.graphbus/sessions/S001`. A dry run gets a name, and writes no folder.
 
     Attributes:
-        session: The name; empty before `begin`.
+        session: The name of the session; empty before `begin`.
     """
 
     def __init__(self, config: ResolvedBuild) -> None:
@@ -137,35 +150,41 @@ class SessionFolder:
     def begin(
         self, agents: ActiveAgents, project: Project, tape: Tape, settled: Mapping[str, AgentInputs]
     ) -> Mapping[str, AgentInputs]:
-        """Take a name, and write down what the session rests on and, from now on, every answer.
+        """Choose a name for the session, or find the one to resume; write session.json, and save every answer from now on.
 
         Args:
-            settled: Agents that need not be asked as long as their inputs are these.
+            tape: Receives the recorded answers of a resumed session, and saves each new one.
+            settled: Agent -> the inputs on which it has settled and need not be asked.
 
         Returns:
-            The same; of a session that goes on, those of its beginning.
+            `settled`; for a resumed session the one that it started with.
 
         Raises:
-            NegotiationError: GBE402, GBE407 or GBE408, as `claim_session`; GBE421, GBE422 or GBE427, it cannot be resumed.
+            NegotiationError: GBE402 or GBE408, the name cannot be used; GBE407, the folder cannot be written; GBE421, GBE422 or
+                GBE427, no session can be resumed.
         """
         config = self._config
         if config.is_resumed:
             start = _find_interrupted(config)
-            what = _what_moved(start, start_of(config, start.session, agents, project, start.settled))
+            what = _describe_difference(start, start_of(config, start.session, agents, project, start.settled))
             if what:
                 raise NegotiationError("GBE422", session=start.session, what=what)
-            tape.load(_own_answers(config, start.session))
+            kept = drop_unusable(_load_sealed_answers(config, start.session))
+            tape.load(kept)
             self.session, settled = start.session, start.settled
         else:
             self.session = claim_session(config.artifacts_dir, config.session, is_kept=self._is_written)
         if self._is_written:
             with refuse_file_errors(self.session, self._folder):
                 if config.is_resumed:
-                    _remove(self._folder, RECORD, TRANSCRIPT)
+                    _remove_files(self._folder, RECORD, TRANSCRIPT)
+                    place = _identify_place(config, self.session)
+                    sealed = encode_answers(answer.with_seal(place) for answer in kept)
+                    write_atomic(self._folder / _ANSWERS, sealed)
                 else:
                     self._write_start(start_of(config, self.session, agents, project, settled))
                 if agents.models:
-                    tape.write_to(self._folder / _ANSWERS, _place_of(config, self.session))
+                    tape.write_to(self._folder / _ANSWERS, _identify_place(config, self.session))
         return settled
 
     def _write_start(self, start: SessionStart) -> None:
@@ -173,32 +192,37 @@ class SessionFolder:
         write_atomic(self._folder / _SEAL, _seal_of(self._config, self.session, data))
         write_atomic(self._folder / _START, data)
 
-    def save(self, record: SessionRecord, said: Iterable[TranscriptEvent]) -> None:
-        """Keep how it ended.
+    def save(self, record: SessionRecord, events: Iterable[TranscriptEvent]) -> None:
+        """Write the record and the transcript; in a dry run nothing.
+
+        Args:
+            record: The outcome of the session.
+            events: The events of the transcript.
 
         Raises:
-            NegotiationError: GBE402 or GBE407, as `save_session`.
+            NegotiationError: GBE402, the name cannot be used; GBE407, the folder cannot be written.
         """
         if self._is_written:
-            save_session(self._config.artifacts_dir, record, said)
+            save_session(self._config.artifacts_dir, record, events)
 
     def release(self) -> None:
-        """Free the name if nothing was kept under it and no answer was paid for."""
+        """Give up the claim on the name. The files of a session without a record and without answers are deleted first."""
         if not (self._is_written and self.session):
             return
         if not (self._folder / RECORD).exists() and not load_answers(self._config.artifacts_dir, self.session):
-            _remove(self._folder, _START, _SEAL, _ANSWERS)
+            _remove_files(self._folder, _START, _SEAL, _ANSWERS)
         release_session(self._config.artifacts_dir, self.session)
 
 
-def _remove(folder: Path, *names: str) -> None:
+def _remove_files(folder: Path, *names: str) -> None:
+    """Delete files of a session folder without following links; missing ones are skipped."""
     with Folder.at(folder) as opened:
         for name in names:
             opened.remove(name)
 
 
-def _what_moved(start: SessionStart, now: SessionStart) -> str:
-    """Return what differs from when a session began; empty when nothing does."""
+def _describe_difference(start: SessionStart, now: SessionStart) -> str:
+    """Return what has changed since a session began, as part of a sentence: files, else the model, else settings; or empty."""
     moved = sorted(path for path in {*start.base, *now.base} if start.base.get(path) != now.base.get(path))
     if moved:
         return f"{', '.join(moved)} {'has' if len(moved) == 1 else 'have'} changed"
@@ -210,7 +234,7 @@ def _what_moved(start: SessionStart, now: SessionStart) -> str:
     return f"these settings have changed: {', '.join(changed)}" if changed else ""
 
 
-# --- what is left of an interrupted session --------------------------------------------------
+# --- the files of an interrupted session --------------------------------------------------
 
 
 def load_start(artifacts_dir: str | Path, session: str) -> SessionStart:
@@ -223,25 +247,27 @@ def load_start(artifacts_dir: str | Path, session: str) -> SessionStart:
 
 
 def load_answers(artifacts_dir: str | Path, session: str) -> tuple[RecordedAnswer, ...]:
-    """Read answers.jsonl without checking its seals; none when no model was asked.
+    """Return every answer in answers.jsonl, unusable ones included, without checking the signatures; empty if no model was asked.
 
     Raises:
         NegotiationError: GBE405, it cannot be read.
     """
-    return tuple(answer.without_seal() for answer in _sealed_answers(artifacts_dir, session))
+    answers = _read_answers(artifacts_dir, session)
+    return tuple(answer.without_seal() for answer in answers if not answer.is_rejected)
 
 
-def _sealed_answers(artifacts_dir: str | Path, session: str) -> tuple[RecordedAnswer, ...]:
+def _read_answers(artifacts_dir: str | Path, session: str) -> tuple[RecordedAnswer, ...]:
+    """Read answers.jsonl with the signatures, unchecked; empty if there is no such file."""
     path = sessions_dir(artifacts_dir) / session / _ANSWERS
     return read_session_file(path, session, decode_answers) if os.path.lexists(path) else ()
 
 
 def _find_interrupted(config: ResolvedBuild) -> SessionStart:
-    """Return the last session that was killed, interrupted or ended by an error, if nothing of it was written or refused.
+    """Return the start of the last session if that was interrupted, see `_is_interrupted`.
 
     Raises:
-        NegotiationError: GBE421, the last session came to its end, or there is none; GBE405, it cannot be read; GBE427, this
-            user's GraphBus has not begun it here: it could speak for the models, and for the settings.
+        NegotiationError: GBE421, there is no session, or the last one finished; GBE405, it cannot be read; GBE427, its signature
+            is not from this user and place, so a foreign file could choose settings and answers.
     """
     folder = sessions_dir(config.artifacts_dir)
     begun = sorted(folder.glob(f"*/{_START}"), key=lambda path: (path.lstat().st_mtime_ns, path.parent.name))
@@ -258,9 +284,9 @@ def _find_interrupted(config: ResolvedBuild) -> SessionStart:
     return start
 
 
-def _own_answers(config: ResolvedBuild, session: str) -> tuple[RecordedAnswer, ...]:
-    """Return the answers of an interrupted session, if each was written down by this user's GraphBus."""
-    answers, place = _sealed_answers(config.artifacts_dir, session), _place_of(config, session)
+def _load_sealed_answers(config: ResolvedBuild, session: str) -> tuple[RecordedAnswer, ...]:
+    """Return the answers of an interrupted session; raise GBE427 if one is not signed by this user for this place."""
+    answers, place = _read_answers(config.artifacts_dir, session), _identify_place(config, session)
     if any(answer != answer.with_seal(place) for answer in answers):
         raise NegotiationError(
             "GBE427", session=session, where=Place(str(sessions_dir(config.artifacts_dir) / session))
@@ -269,14 +295,20 @@ def _own_answers(config: ResolvedBuild, session: str) -> tuple[RecordedAnswer, .
 
 
 def _seal_of(config: ResolvedBuild, session: str, data: bytes) -> bytes:
-    return seal_of("session", _place_of(config, session), data).encode()
+    """Return the signature of session.json, which depends on its bytes, the user, the project folder and the session."""
+    return seal_of("session", _identify_place(config, session), data).encode()
 
 
-def _place_of(config: ResolvedBuild, session: str) -> str:
+def _identify_place(config: ResolvedBuild, session: str) -> str:
+    """Return the text that ties a signature to the project folder and the session."""
     return f"{os.path.realpath(config.root)}\0{session}"
 
 
 def _is_interrupted(config: ResolvedBuild, session: str) -> bool:
+    """Return whether a session can be resumed.
+
+    It has no record, was stopped by hand or by an error, or was killed before its accepted changes were written or refused.
+    """
     if session not in list_sessions(config.artifacts_dir):
         return True
     record = load_session(config.artifacts_dir, session)
@@ -287,11 +319,12 @@ def _is_interrupted(config: ResolvedBuild, session: str) -> bool:
 
 
 def complete_request(request: BuildConfig) -> BuildConfig:
-    """Check a request for a negotiation, and complete one that resumes an interrupted session.
+    """Return a request for a negotiation, checked; one with `--resume` gets the settings of the interrupted session.
 
     Raises:
-        UsageError: GBE132, a frozen build does not negotiate.
-        NegotiationError: GBE421, there is nothing to resume; GBE422, another thing is asked for now; GBE405; GBE427.
+        UsageError: GBE132, it is a frozen build, which does not negotiate.
+        NegotiationError: GBE421, there is nothing to resume; GBE422, its settings differ from those of the session; GBE405 or
+            GBE427, the session cannot be read or is not from this user and place.
     """
     if request.is_frozen:
         raise UsageError("GBE132", option="--frozen", other="--enable-agents", reason="a frozen build asks no agents")
@@ -299,23 +332,28 @@ def complete_request(request: BuildConfig) -> BuildConfig:
 
 
 def resume_request(request: BuildConfig) -> BuildConfig:
-    """Return the request with the settings of the interrupted session, so that `--resume` needs no other option."""
+    """Return the request with the settings of the interrupted session, so that `--resume` needs no other option.
+
+    Raises:
+        NegotiationError: As `complete_request`.
+    """
     config = settings.resolve_build(request)
     start = _find_interrupted(config)
     was, of_project = start.settings, settings.load(Path(config.root))
-    own = request.settings or of_project
-    moved = {
+    present = request.settings or of_project
+    differences = {
         "[tool.graphbus] has changed": start.project_settings != digest_of_settings(of_project),
         "the intent has changed": request.intent not in ("", was.intent),
         "the number of rounds has changed": request.rounds not in (None, was.safety.max_negotiation_rounds),
         "the model has changed": request.model not in ("", was.llm.model),
+        "the model that votes has changed": request.voters not in ("", was.llm.evaluator),
         "--review was dropped": start.is_reviewed and not request.is_reviewed,
     }
-    for what, has_moved in moved.items():
-        if has_moved:
+    for what, is_different in differences.items():
+        if is_different:
             raise NegotiationError("GBE422", session=start.session, what=what)
     budget = replace(start.budget, max_usd=request.max_usd) if request.max_usd is not None else start.budget
-    llm = replace(was.llm, **{name: getattr(own.llm, name) for name in _OPERATIONAL})
+    llm = replace(was.llm, **{name: getattr(present.llm, name) for name in _OPERATIONAL_FIELDS})
     return replace(
         request,
         makes_commits=request.makes_commits or start.makes_commits,
@@ -326,6 +364,7 @@ def resume_request(request: BuildConfig) -> BuildConfig:
         rounds=None,
         intent="",
         model="",
+        voters="",
         max_usd=None,
     )
 
@@ -334,24 +373,24 @@ def resume_request(request: BuildConfig) -> BuildConfig:
 
 
 def claim_project(config: ResolvedBuild) -> int:
-    """Lock this project for one negotiation at a time.
+    """Lock `.graphbus/negotiating`, so that only one process at a time negotiates in this project.
 
     Returns:
-        A file descriptor. Closing it, or any end of this process, releases the lock.
+        The file descriptor of the lock. The lock is released when it is closed or this process ends.
 
     Raises:
-        NegotiationError: GBE420, another process negotiates; GBE407, the folder cannot be written.
+        NegotiationError: GBE420, another process negotiates; GBE407, the file cannot be written.
     """
-    path = Path(config.artifacts_dir, _RUNNING)
+    path = Path(config.artifacts_dir, _CLAIM)
     with refuse_file_errors(config.session or "(new)", path), Folder.at(config.artifacts_dir, make=True) as home:
-        handle = home.open_own(_RUNNING, 0o644)
+        handle = home.open_own(_CLAIM, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         process = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(handle)
         raise NegotiationError("GBE420", process=process, where=Place(str(path))) from None
-    with suppress(OSError):  # the number is only for people
+    with suppress(OSError):  # the process id is only shown in the error of another process
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     return handle

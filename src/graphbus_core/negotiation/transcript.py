@@ -1,6 +1,6 @@
 """The transcript and the record of a session, kept in `.graphbus/sessions/S001/`.
 
-transcript.jsonl   every event of the negotiation in order, one `{"topic": ..., "payload": ...}` a line, no clock times
+transcript.jsonl   every event of the negotiation in order, one `{"topic": ..., "payload": ...}` a line, without times
 record.json        the outcome: proposals, votes, commits, ending
 """
 
@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from graphbus_core.errors import NegotiationError, Place, did_you_mean
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.model.proposals import Negotiations
 from graphbus_core.model.spending import Spend
 from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json
@@ -26,8 +27,8 @@ from graphbus_core.store.writing import encode_artifact, write_atomic
 RECORD_VERSION = 1
 TRANSCRIPT, RECORD = "transcript.jsonl", "record.json"
 _LONG_TEXT, _LONG_LIST = 2000, 50
-_SESSION = re.compile(r"S\d{3,}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NUMBERED_NAME = re.compile(r"S\d{3,}")
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 T = TypeVar("T")
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
@@ -40,14 +41,17 @@ class TranscriptEvent(msgspec.Struct, frozen=True):
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """record.json.
+    """The content of record.json: the outcome of a session.
 
     Attributes:
         backend: `"rules"`, or the names of the models.
-        models: Role -> `"provider:name"`; empty when rules negotiated.
+        models: Role -> `"provider:name"`; empty if rules negotiated.
         agents: All agents of the session, in the order of activation.
+        intent: What the user wanted, in free text.
         spent: The cost of the session.
-        costs: Proposal id -> dollars of the questions about it, if prices are known.
+        costs: Proposal id -> its share of the cost in dollars; empty if prices are not known.
+        diffs: Proposal id -> path -> the unified diff that the voters saw; if nobody voted, that of the files when the gate last
+            checked the proposal. Left out are proposals whose commit has the same diffs, and those whose edits did not apply.
         base: Source file -> its sha256 when the session began.
         is_applied: Its accepted changes were written to the source files; `graphbus undo` may have reverted them since.
         refusal: Why they were not written, if an error prevented it.
@@ -63,22 +67,24 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     models: dict[str, str] = {}
     spent: Spend = Spend()
     costs: dict[str, float] = {}
+    diffs: dict[str, dict[str, str]] = {}
     base: dict[str, str] = {}
     is_applied: bool = False
     refusal: str = ""
 
 
 def fit_for_bus(payload: Json) -> Json:
-    """Return a payload that fits the bus: in one that is too large, long texts and lists are cut."""
-    return _cut(payload) if len(msgspec.json.encode(payload)) > MAX_PAYLOAD_BYTES // 2 else payload
+    """Return a payload as it is, or with long texts and lists cut if it is too large for the bus."""
+    return _shorten_value(payload) if len(msgspec.json.encode(payload)) > MAX_PAYLOAD_BYTES // 2 else payload
 
 
-def _cut(value: Json) -> Json:
+def _shorten_value(value: Json) -> Json:
+    """Return a JSON value in which every text is cut to `_LONG_TEXT` characters, and every list to `_LONG_LIST` items."""
     if isinstance(value, str):
         return value if len(value) <= _LONG_TEXT else f"{value[:_LONG_TEXT]}… ({len(value)} characters)"
     if isinstance(value, dict):
-        return {key: _cut(item) for key, item in value.items()}
-    return [_cut(item) for item in value[:_LONG_LIST]] if isinstance(value, list) else value
+        return {key: _shorten_value(item) for key, item in value.items()}
+    return [_shorten_value(item) for item in value[:_LONG_LIST]] if isinstance(value, list) else value
 
 
 def sessions_dir(artifacts_dir: str | Path) -> Path:
@@ -87,35 +93,41 @@ def sessions_dir(artifacts_dir: str | Path) -> Path:
 
 
 def list_sessions(artifacts_dir: str | Path) -> tuple[str, ...]:
-    """Return the names of the complete sessions, the oldest first."""
+    """Return the names of the sessions that have a record: S001 before S002, and longer names at the end."""
     folder = sessions_dir(artifacts_dir)
-    return tuple(name for name in _names_in(folder) if _NAME.fullmatch(name) and (folder / name / RECORD).is_file())
+    return tuple(
+        name for name in _list_names(folder) if _NAME_PATTERN.fullmatch(name) and (folder / name / RECORD).is_file()
+    )
 
 
-def _names_in(folder: Path) -> list[str]:
+def _list_names(folder: Path) -> list[str]:
+    """Return the names in a folder, shorter ones first, so that S1000 follows S999; empty if there is no such folder."""
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return sorted(names, key=lambda name: (len(name), name))
 
 
 def claim_session(artifacts_dir: str | Path, wanted: str = "", *, is_kept: bool = True) -> str:
-    """Choose a name, or the first free number, and make its folder at once, so that no other session can get the same name.
+    """Return the name of a new session, and make its folder at once, so that no other process can get the same name.
 
     Args:
-        is_kept: False: no folder is made, as in a dry run.
+        artifacts_dir: The folder of the artifacts.
+        wanted: The requested name; empty for the number after the highest one.
+        is_kept: False in a dry run, which makes no folder.
 
     Raises:
-        NegotiationError: GBE402 the name is taken, GBE408 it is no name, GBE407 the folder cannot be made.
+        NegotiationError: GBE402, the name is taken; GBE408, it is not a valid name; GBE407, the folder cannot be made.
     """
     folder = sessions_dir(artifacts_dir)
-    if wanted and not _NAME.fullmatch(wanted):
+    if wanted and not _NAME_PATTERN.fullmatch(wanted):
         raise NegotiationError("GBE408", session=wanted)
     while True:
-        taken = _names_in(folder)
-        if wanted and os.path.lexists(folder / wanted):  # a disk may not tell capitals apart
+        taken = _list_names(folder)
+        if wanted and os.path.lexists(folder / wanted):  # not `in taken`: the disk may ignore case
             raise NegotiationError("GBE402", session=wanted, where=Place(str(folder / wanted)))
-        numbers = [int(name[1:]) for name in taken if _SESSION.fullmatch(name)]
+        numbers = [int(name[1:]) for name in taken if _NUMBERED_NAME.fullmatch(name)]
         name = wanted or f"S{max(numbers, default=0) + 1:03}"
-        with refuse_file_errors(name, folder / name), suppress(FileExistsError):  # another process may be faster
+        # A FileExistsError means that another process has just taken the name: try again with the next one.
+        with refuse_file_errors(name, folder / name), suppress(FileExistsError):
             if is_kept:
                 with Folder.at(folder, make=True) as sessions:
                     sessions.make(name)
@@ -123,7 +135,7 @@ def claim_session(artifacts_dir: str | Path, wanted: str = "", *, is_kept: bool 
 
 
 def release_session(artifacts_dir: str | Path, session: str) -> None:
-    """Remove the folder of a claimed name if it is empty."""
+    """Remove the folder of a session if it is empty; otherwise, and on any error, leave it."""
     with suppress(OSError), Folder.at(sessions_dir(artifacts_dir)) as sessions:
         sessions.remove_empty(session)
 
@@ -134,21 +146,21 @@ def refuse_file_errors(session: str, path: Path, code: str = "GBE407") -> Iterat
     try:
         yield
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise NegotiationError(code, session=session, reason=reason, where=Place(str(path))) from error
+        reason, advice = reason_of(error), advise_on(error, path)
+        raise NegotiationError(code, session=session, reason=reason, advice=advice, where=Place(str(path))) from error
 
 
-def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterable[TranscriptEvent]) -> Path:
-    """Write a session into its folder, the record last: a session without a record is not complete.
+def save_session(artifacts_dir: str | Path, record: SessionRecord, events: Iterable[TranscriptEvent]) -> Path:
+    """Write transcript and record into the folder of a session, the record last: only with it a session is complete.
 
     Returns:
         The folder of the session.
 
     Raises:
-        NegotiationError: GBE402 a session of this name is there already, GBE407 it cannot be written.
+        NegotiationError: GBE402, the session has a record already; GBE407, the folder cannot be written.
     """
     folder = sessions_dir(artifacts_dir) / record.session
-    lines = b"".join(msgspec.json.encode(event, order="sorted") + b"\n" for event in said)
+    lines = b"".join(msgspec.json.encode(event, order="sorted") + b"\n" for event in events)
     if (folder / RECORD).exists():
         raise NegotiationError("GBE402", session=record.session, where=Place(str(folder)))
     with refuse_file_errors(record.session, folder):
@@ -158,7 +170,7 @@ def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterabl
 
 
 def record_application(artifacts_dir: str | Path, session: str, *, is_applied: bool = False, refusal: str = "") -> None:
-    """Write into the record of a session whether its accepted changes were applied, or why not.
+    """Write into the record of a session that its changes were written to the source files, or why not (`refusal`).
 
     Raises:
         NegotiationError: As `load_session`; GBE410, the record cannot be written.
@@ -170,11 +182,11 @@ def record_application(artifacts_dir: str | Path, session: str, *, is_applied: b
 
 
 def load_session(artifacts_dir: str | Path, session: str = "") -> SessionRecord:
-    """Read the record of a session, by default of the last one.
+    """Return the record of a session, by default of the last one in `list_sessions`.
 
     Raises:
-        NegotiationError: GBE403 there is none, GBE404 there is no such one, GBE405 its record cannot be read, or is
-            of another version.
+        NegotiationError: GBE403, there are no sessions; GBE404, there is no session of this name; GBE405, its record cannot be
+            read, or is of another version.
     """
     names = list_sessions(artifacts_dir)
     if not names:
@@ -186,7 +198,7 @@ def load_session(artifacts_dir: str | Path, session: str = "") -> SessionRecord:
 
 
 def load_transcript(artifacts_dir: str | Path, session: str) -> tuple[TranscriptEvent, ...]:
-    """Read every event of a session, in order.
+    """Return every event of a session, in order.
 
     Raises:
         NegotiationError: GBE405, it cannot be read.
@@ -198,15 +210,16 @@ def load_transcript(artifacts_dir: str | Path, session: str) -> tuple[Transcript
 
 
 def read_session_document(path: Path, session: str, kind: type[StructT], version: int) -> StructT:
-    """Read a document of a session.
+    """Return the content of a JSON file of a session as a struct of this `kind`, which has a field `session`.
 
     Raises:
         NegotiationError: GBE405, it cannot be read, or is of another version or session.
     """
 
     def decode(data: bytes) -> StructT:
+        """Decode the file, and check that it belongs to this session."""
         found = decode_versioned(data, kind, version)
-        if getattr(found, "session", "") != session:  # a name in it may lead anywhere
+        if getattr(found, "session", "") != session:  # callers use this field in paths
             raise msgspec.ValidationError("it belongs to another session")
         return found
 
@@ -214,10 +227,10 @@ def read_session_document(path: Path, session: str, kind: type[StructT], version
 
 
 def read_session_file(path: Path, session: str, decode: Callable[[bytes], T]) -> T:
-    """Read a file of a session.
+    """Return the bytes of a file of a session, as `decode` converts them.
 
     Raises:
-        NegotiationError: GBE405, it cannot be read.
+        NegotiationError: GBE405, the file cannot be read or decoded.
     """
     try:
         return decode(read_plain(path))

@@ -1,6 +1,6 @@
-"""The transitions of a proposal from its draft to the decision. Pure functions, called by the engine phase by phase.
+"""The transitions of a proposal from its draft to the decision. The engine calls these functions phase by phase; they do no I/O.
 
-`MOVES` is the table of statuses. `EngineTurn` collects what one step changes and commands.
+`MOVES` is the table of statuses. `EngineTurn` collects the new state and the commands of one step.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MOVES: dict[Status, frozenset[Status]] = {
     "refused": frozenset(),
     "superseded": frozenset(),
 }
-"""Status -> the statuses that may follow. A proposal whose status has no successor is decided."""
+"""Status -> the statuses that may follow it. A proposal is decided if no other status may follow."""
 
 
 def is_decided(case: ProposalCase) -> bool:
@@ -66,7 +66,7 @@ def is_decided(case: ProposalCase) -> bool:
 
 
 class EngineTurn:
-    """One step of the engine while it is computed: the next state and the commands so far."""
+    """One step of the engine while it is computed: the next state, a changed copy of the last one, and the commands so far."""
 
     def __init__(self, state: NegotiationState) -> None:
         self.state = replace(state, cases=dict(state.cases))
@@ -82,29 +82,29 @@ class EngineTurn:
         self.state = replace(self.state, **changes)
 
     def update_case(self, case: ProposalCase, **changes: Any) -> ProposalCase:
-        """Replace fields of a case, its status excepted."""
+        """Replace fields of a case, and return the new case. The status is changed only by `set_status`."""
         changed = replace(case, **changes)
         self.cases[case.proposal_id] = changed
         return changed
 
     def set_status(self, case: ProposalCase, status: Status, **changes: Any) -> ProposalCase:
-        """Change the status of a case.
+        """Change the status of a case and other fields, and return the new case.
 
         Raises:
-            ProtocolError: `MOVES` does not allow it: the engine broke the protocol.
+            ProtocolError: `MOVES` does not allow the change, so the engine has a bug.
         """
         if status not in MOVES[case.status]:
             raise ProtocolError("engine", f"{case.proposal_id} is {case.status} and cannot become {status}")
         return self.update_case(case, status=status, **changes)
 
     def close_case(self, case: ProposalCase, status: Status, reason: str) -> None:
-        """Close a proposal without a commit, and announce why."""
+        """Close a proposal without a commit, and announce why. `MOVES` must allow the status, as for `set_status`."""
         self.set_status(case, status, refusal=reason)
         count = votes.count_votes(case.evaluations)
         self.announce(ProposalRejected(case.proposal_id, status, count.accepts, count.rejects, count.abstains, reason))
 
     def ask(self, question: Question) -> None:
-        """Ask a question; the engine waits for its reply."""
+        """Add a question to the commands; the phase ends only after its reply."""
         self.commands.append(question)
         self.update_state(awaited=(*self.state.awaited, key_of(question)))
 
@@ -113,7 +113,7 @@ class EngineTurn:
         self.commands.append(announcement)
 
     def ready_cases(self) -> list[ProposalCase]:
-        """Return the pending proposals whose dependencies are in the workspace, in the order of their numbers."""
+        """Return the pending proposals whose dependencies are all accepted, in the order of their numbers."""
         cases = self.cases
         return [
             case
@@ -122,23 +122,27 @@ class EngineTurn:
         ]
 
     def finish_step(self) -> EngineStep:
-        """Return the finished step."""
+        """Return the new state with all commands."""
         return EngineStep(self.state, tuple(self.commands))
 
 
-# --- limits; source: seed 002, 6.2 to 6.4 --------------------------------------
+# --- limits --------------------------------------------------------------------
 
 
 class Allowance(NamedTuple):
-    """How many more proposals an agent may make in a round, and the setting that limits it."""
+    """The number of proposals that an agent may still make in a round, and the setting that limits it, as text."""
 
     limit: int
     reason: str
 
 
 def remaining_proposals(agent: str, proposals: Iterable[Proposal], round_: int, safety: SafetyConfig) -> Allowance:
-    """Return how many more proposals an agent may make in a round; counter-proposals count like any other."""
-    spent = Counter(proposal.round == round_ for proposal in proposals if proposal.src == agent)
+    """Return how many proposals an agent may still make in a round.
+
+    Args:
+        proposals: All proposals so far, counter-proposals included; those of other agents are ignored.
+    """
+    spent = Counter(proposal.round == round_ for proposal in proposals if proposal.src == agent)  # True: of this round
     in_round = safety.max_proposals_per_round - spent[True]
     in_all = safety.max_proposals_per_agent - spent.total()
     if in_all <= in_round:
@@ -147,11 +151,13 @@ def remaining_proposals(agent: str, proposals: Iterable[Proposal], round_: int, 
 
 
 def refusal_of(proposal: Proposal, safety: SafetyConfig, changed: Collection[str], known: Collection[str]) -> str:
-    """Return why a limit keeps a proposal from the gate, naming the setting; the empty string if none does.
+    """Return why a proposal must not go to the gate; empty if it may. The reason names the setting if one forbids it.
 
     Args:
+        proposal: The proposal.
+        safety: The limits.
         changed: The files that the session has changed so far.
-        known: The numbers of the earlier proposals.
+        known: The ids of the earlier proposals.
     """
     if not proposal.code_changes:
         return "it changes nothing"
@@ -165,7 +171,7 @@ def refusal_of(proposal: Proposal, safety: SafetyConfig, changed: Collection[str
 
 
 def refusal_of_files(files: Collection[str], safety: SafetyConfig, changed: Collection[str]) -> str:
-    """Return why a change of these files exceeds a limit, naming the setting; the empty string if it does not."""
+    """Return which limit a change of these files exceeds; empty if none. `changed` are the files that the session has changed."""
     if len(files) > safety.max_file_changes_per_commit:
         limit = f"max_file_changes_per_commit is {safety.max_file_changes_per_commit}"
         return f"it changes {len(files)} files, and {limit}"
@@ -179,47 +185,51 @@ def refusal_of_files(files: Collection[str], safety: SafetyConfig, changed: Coll
 
 
 def open_round(turn: EngineTurn) -> None:
-    """Begin a round: reopen postponed proposals, number the counters of the last round, ask all who may still propose."""
+    """Begin a round: reopen postponed proposals, add the queued counter-proposals, and ask each agent that may propose."""
     turn.update_state(round=turn.state.round + 1)
     turn.announce(RoundStarted(turn.state.round))
-    _reopen(turn)
+    _reopen_postponed(turn)
     drafts = turn.state.drafts
     turn.update_state(drafts=())
     for draft in drafts:
-        _number_counter(turn, draft)
+        _add_counter_case(turn, draft)
     for agent in turn.state.participants.voters:
-        limit = _allowance_of(turn, agent, turn.state.round).limit
+        limit = _count_allowance(turn, agent, turn.state.round).limit
         if limit:
             turn.ask(AskProposals(turn.state.round, agent, limit))
 
 
-def _reopen(turn: EngineTurn) -> None:
-    """Reopen deferred proposals and those whose counters all failed; reject those with a dependency that was not accepted."""
+def _reopen_postponed(turn: EngineTurn) -> None:
+    """Reopen deferred proposals, and countered ones whose counter-proposals are all decided.
+
+    Close a pending proposal if one of its dependencies was decided and not accepted.
+    """
     cases = turn.cases
     for case in list(cases.values()):
-        if case.status == "deferred" or (case.status == "countered" and _is_countered_in_vain(case, cases)):
+        if case.status == "deferred" or (case.status == "countered" and _have_all_counters_ended(case, cases)):
             turn.set_status(case, "pending")
         elif case.status == "pending":
-            lost = [cases[name] for name in case.proposal.dependencies if cases[name].status != "accepted"]
-            lost = [other for other in lost if is_decided(other)]
+            needed = [cases[name] for name in case.proposal.dependencies]
+            lost = [other for other in needed if is_decided(other) and other.status != "accepted"]
             if lost:
                 turn.close_case(case, "rejected", f"it depends on {lost[0].proposal_id}, which was {lost[0].status}")
 
 
-def _is_countered_in_vain(case: ProposalCase, cases: dict[str, ProposalCase]) -> bool:
+def _have_all_counters_ended(case: ProposalCase, cases: dict[str, ProposalCase]) -> bool:
+    """True if all counter-proposals of a case are decided; False while it has none, because they are still drafts."""
     return bool(case.counters) and all(is_decided(cases[name]) for name in case.counters)
 
 
-def _allowance_of(turn: EngineTurn, agent: str, round_: int) -> Allowance:
-    """Return how many more proposals an agent may make in a round; its counters that wait for that round count."""
+def _count_allowance(turn: EngineTurn, agent: str, round_: int) -> Allowance:
+    """Return how many proposals an agent may still make in a round. Its counter-proposals that are still drafts count too."""
     made = [case.proposal for case in turn.cases.values()]
     return remaining_proposals(agent, [*made, *turn.state.drafts], round_, turn.state.safety)
 
 
-def _number(turn: EngineTurn, draft: Proposal, depth: int = 0) -> ProposalCase:
-    """Number a draft, and refuse it at once if a limit forbids it."""
+def _add_case(turn: EngineTurn, draft: Proposal, depth: int = 0) -> ProposalCase:
+    """Give a draft its number, announce it, and add and return its case, which is closed at once if a limit forbids it."""
     state = turn.state
-    refusal = refusal_of(draft, state.safety, state.files, turn.cases) or _refuse_circle(draft, turn.cases)
+    refusal = refusal_of(draft, state.safety, state.files, turn.cases) or _refusal_of_deadlock(draft, turn.cases)
     case = ProposalCase(proposal=replace(draft, proposal_id=f"P{len(turn.cases) + 1:03}"), depth=depth)
     turn.cases[case.proposal_id] = case
     turn.announce(ProposalMade(case.proposal))
@@ -228,46 +238,55 @@ def _number(turn: EngineTurn, draft: Proposal, depth: int = 0) -> ProposalCase:
     return case
 
 
-def _refuse_circle(draft: Proposal, cases: dict[str, ProposalCase]) -> str:
-    """Refuse a counter-proposal that depends on a proposal which itself waits for the countered one: neither could ever go on."""
+def _refusal_of_deadlock(draft: Proposal, cases: dict[str, ProposalCase]) -> str:
+    """Return why a counter-proposal could never be decided; empty if it could, and for an original.
+
+    The countered proposal waits for its counter-proposals. So a counter-proposal must not depend on a proposal that waits for
+    the countered one: each would wait for the other.
+    """
     return next(
         (
             f"it depends on {name}, which waits for the decision on it"
             for name in draft.dependencies
-            if draft.parent in _waits_for(name, cases)
+            if draft.parent in _find_blocking_proposals(name, cases)
         ),
         "",
     )
 
 
-def _waits_for(name: str, cases: dict[str, ProposalCase]) -> set[str]:
-    """Return the open proposals that must be decided before this one can be, itself included."""
+def _find_blocking_proposals(name: str, cases: dict[str, ProposalCase]) -> set[str]:
+    """Return the ids of the open proposals for which a proposal waits, directly or indirectly, and its own id.
+
+    A proposal waits for its dependencies and for its counter-proposals.
+    """
     found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        one = waiting.pop()
+    to_visit = [name]
+    while to_visit:
+        one = to_visit.pop()
         if one not in found and not is_decided(cases[one]):
             found.add(one)
-            waiting += [*cases[one].proposal.dependencies, *cases[one].counters]
+            to_visit += [*cases[one].proposal.dependencies, *cases[one].counters]
     return found
 
 
-def _number_counter(turn: EngineTurn, draft: Proposal) -> None:
+def _add_counter_case(turn: EngineTurn, draft: Proposal) -> None:
+    """Give a counter-proposal its number, and add it to the counters of the proposal that it counters."""
     parent = turn.cases[draft.parent or ""]
-    case = _number(turn, draft, parent.depth + 1)
+    case = _add_case(turn, draft, parent.depth + 1)
     turn.update_case(parent, counters=(*parent.counters, case.proposal_id))
 
 
 def take_proposals(turn: EngineTurn, reply: Proposed) -> None:
-    """Number the drafts of one agent, up to its limits."""
+    """Add the drafts of one agent as proposals, up to its limits. Announce if it failed, and how many drafts were dropped."""
     if reply.failure:
         turn.announce(AgentFailed(reply.agent, "propose", reply.failure))
-    limit, reason = _allowance_of(turn, reply.agent, turn.state.round)
-    numbers: dict[str, str] = {}
+    limit, reason = _count_allowance(turn, reply.agent, turn.state.round)
+    final_ids: dict[str, str] = {}  # the id that the agent gave to a draft -> its final id
     for draft in reply.proposals[:limit]:
-        needed = tuple(numbers.get(name, name) for name in draft.dependencies)
+        needed = tuple(final_ids.get(name, name) for name in draft.dependencies)
+        # Fields that an agent must not choose are overwritten.
         own = replace(draft, src=reply.agent, round=turn.state.round, parent=None, dependencies=needed)
-        numbers[draft.proposal_id] = _number(turn, own).proposal_id
+        final_ids[draft.proposal_id] = _add_case(turn, own).proposal_id
     dropped = len(reply.proposals) - limit
     if dropped > 0:
         turn.announce(DraftsDropped(reply.agent, dropped, reason))
@@ -281,14 +300,14 @@ CONFLICT = "G1.conflict"
 
 
 def open_gate(turn: EngineTurn) -> None:
-    """Ask the gate about every proposal that it has not checked on the present workspace."""
+    """Ask the gate to check every ready proposal that it has not checked on the present workspace."""
     for case in turn.ready_cases():
         if case.gate is None or case.gated_on != turn.state.digest:
             turn.ask(CheckProposal(case.proposal))
 
 
 def keep_report(turn: EngineTurn, reply: Gated) -> ProposalCase:
-    """Store and announce the report of the gate; it holds for the present workspace."""
+    """Store and announce a report of the gate on the present workspace, and return the new case."""
     turn.announce(ProposalGated(reply.proposal_id, reply.report))
     if reply.merged:
         turn.announce(ProposalMerged(reply.proposal_id, reply.merged))
@@ -297,12 +316,12 @@ def keep_report(turn: EngineTurn, reply: Gated) -> ProposalCase:
 
 
 def take_report(turn: EngineTurn, reply: Gated) -> None:
-    """Process a report of the gate: the proposal passes, goes back to its author for a repair, or is refused."""
+    """Process a report of the gate. Ask the author to repair a refused proposal, or close it if no repair is left."""
     case = keep_report(turn, reply)
     if reply.report.passed:
         return
     failure = reply.report.failure
-    if case.evaluations or (failure and failure.code == CONFLICT):
+    if case.evaluations or (failure and failure.code == CONFLICT):  # it was right before a later commit
         send_back(turn, case)
     elif case.repairs >= turn.state.safety.max_repairs:
         turn.close_case(case, "refused", failure_of(reply.report))
@@ -312,7 +331,10 @@ def take_report(turn: EngineTurn, reply: Gated) -> None:
 
 
 def send_back(turn: EngineTurn, case: ProposalCase) -> None:
-    """Ask the author to adapt a proposal to later commits. Allowed once; the votes on the old text are void."""
+    """Ask the author to adapt a proposal to later commits, and discard the votes on its old text.
+
+    If the author was asked for that before, or if no repair is left, close the proposal instead.
+    """
     reason = f"after other commits it no longer passes the gate ({failure_of(case.gate)})"
     if case.gate is None or case.was_sent_back or case.repairs >= turn.state.safety.max_repairs:
         turn.close_case(case, "refused", f"stale: {reason}")
@@ -333,22 +355,23 @@ def send_back(turn: EngineTurn, case: ProposalCase) -> None:
 
 
 def failure_of(report: GateReport | None) -> str:
-    """Return `code: message` of the rung that refused."""
+    """Return `code: message` of the rung that refused a proposal, or a general sentence if the report names none."""
     failed = report and report.failure
     return f"{failed.code}: {failed.message}" if failed else "the gate refused it"
 
 
 def take_repair(turn: EngineTurn, reply: Repaired) -> None:
-    """Send a repaired proposal to the gate again."""
+    """Ask the gate to check a repaired proposal; close it if there is no repair."""
     case = replace_refused_text(turn, reply)
     if case:
         turn.ask(CheckProposal(case.proposal))
 
 
 def replace_refused_text(turn: EngineTurn, reply: Repaired) -> ProposalCase | None:
-    """Replace the text of a proposal by the repaired one; None if there is none, or a limit forbids it.
+    """Replace a refused proposal by its repaired version, and return the new case.
 
-    During COMMITTING the repaired proposal waits for the next round, in which it passes the gate and is voted on again.
+    If the author gives up, or if a limit forbids the new version, close the case and return None. During COMMITTING the repaired
+    proposal waits for the next round, in which it is checked and voted on again.
     """
     case = turn.cases[reply.proposal_id]
     if reply.failure:
@@ -356,20 +379,20 @@ def replace_refused_text(turn: EngineTurn, reply: Repaired) -> ProposalCase | No
     if reply.proposal is None:
         turn.close_case(case, "refused", f"{'stale: ' if case.was_sent_back else ''}{failure_of(case.gate)}")
         return None
-    mended = with_identity(reply.proposal, case.proposal)
-    case = turn.update_case(case, proposal=mended, gated_on="")
-    turn.announce(ProposalMade(mended))
-    refusal = refusal_of(mended, turn.state.safety, turn.state.files, turn.cases)
+    repaired = with_identity(reply.proposal, case.proposal)
+    case = turn.update_case(case, proposal=repaired, gated_on="")
+    turn.announce(ProposalMade(repaired))
+    refusal = refusal_of(repaired, turn.state.safety, turn.state.files, turn.cases)
     if refusal:
         turn.close_case(case, "refused", refusal)
         return None
     return case
 
 
-def with_identity(mended: Proposal, old: Proposal) -> Proposal:
-    """Return `mended` under the number, round, author and relations of `old`, which only the engine assigns."""
+def with_identity(repaired: Proposal, old: Proposal) -> Proposal:
+    """Return `repaired` with the fields of `old` that an author must not change: number, round, author, parent and others."""
     return replace(
-        mended,
+        repaired,
         proposal_id=old.proposal_id,
         round=old.round,
         src=old.src,
@@ -384,15 +407,18 @@ def with_identity(mended: Proposal, old: Proposal) -> Proposal:
 
 
 def open_votes(turn: EngineTurn) -> None:
-    """Ask each evaluator, in one question, about all proposals that it votes on in this round."""
+    """Choose the electorate of each proposal without votes, and ask each evaluator one question about all its proposals.
+
+    After a postponement only the agents in `asked` vote again.
+    """
     state = turn.state
     inboxes: dict[str, list[GatedProposal]] = {name: [] for name in state.participants.agents}
     for case in turn.ready_cases():
         review = review_of(case)
         if not case.evaluations:
-            countered = turn.cases[case.proposal.parent].proposal.src if case.proposal.parent else ""
-            names = votes.electorate_of(case, state.participants, state.safety, countered)
-            turn.update_case(case, electorate=names, asked=names)
+            countered_author = turn.cases[case.proposal.parent].proposal.src if case.proposal.parent else ""
+            electorate = votes.electorate_of(case, state.participants, state.safety, countered_author)
+            turn.update_case(case, electorate=electorate, asked=electorate)
         for name in turn.cases[case.proposal_id].asked:
             inboxes[name].append(review)
     for name, inbox in inboxes.items():
@@ -401,10 +427,10 @@ def open_votes(turn: EngineTurn) -> None:
 
 
 def review_of(case: ProposalCase) -> GatedProposal:
-    """Return a proposal with its report, as evaluators and arbiters get it.
+    """Return a proposal with its report, for evaluators and arbiters.
 
     Raises:
-        ProtocolError: The gate has not checked it yet: the engine broke the protocol.
+        ProtocolError: The gate has not checked it yet, so the engine has a bug.
     """
     if case.gate is None:
         raise ProtocolError("engine", f"{case.proposal_id} comes to a vote before the gate")
@@ -412,40 +438,47 @@ def review_of(case: ProposalCase) -> GatedProposal:
 
 
 def take_evaluations(turn: EngineTurn, reply: Evaluated) -> None:
-    """Record the votes of one agent."""
+    """Record and announce the votes of one agent on all proposals about which it was asked. Announce if it failed."""
     if reply.failure:
         turn.announce(AgentFailed(reply.agent, "evaluate", reply.failure))
     for case in turn.ready_cases():
         if reply.agent in case.asked:
-            evaluation = _count_vote(turn, case, reply)
+            evaluation = _normalize_vote(turn, case, reply)
             turn.update_case(case, evaluations=(*case.evaluations, evaluation))
             turn.announce(EvaluationMade(evaluation))
 
 
-def _count_vote(turn: EngineTurn, case: ProposalCase, reply: Evaluated) -> ProposalEvaluation:
-    """Return the vote as it is counted. An answer that cannot be used becomes an abstention or a reject, and says why."""
-    given = [evaluation for evaluation in reply.evaluations if evaluation.proposal_id == case.proposal_id]
+def _normalize_vote(turn: EngineTurn, case: ProposalCase, reply: Evaluated) -> ProposalEvaluation:
+    """Return the vote of an agent on one proposal as it is counted.
+
+    A missing or repeated vote becomes an abstention, and so does a second `defer`. A counter-proposal is queued for the next
+    round; if it is not allowed, the vote becomes a reject. The reasoning or the concerns of the vote say why it was changed.
+    """
+    found = [evaluation for evaluation in reply.evaluations if evaluation.proposal_id == case.proposal_id]
     blank = ProposalEvaluation(
         proposal_id=case.proposal_id, evaluator=reply.agent, round=turn.state.round, decision="abstain", confidence=0.0
     )
-    if len(given) != 1:
-        missing = reply.failure or "it gave no answer"
-        return replace(blank, reasoning="it gave more than one answer" if given else missing)
-    vote = replace(given[0], evaluator=reply.agent, round=turn.state.round, is_arbiter=False)
+    if len(found) != 1:
+        why_missing = reply.failure or "it gave no answer"
+        return replace(blank, reasoning="it gave more than one answer" if found else why_missing)
+    vote = replace(found[0], evaluator=reply.agent, round=turn.state.round, is_arbiter=False)
     has_voted = reply.agent in votes.latest_votes(case.evaluations)
     if vote.decision == "defer" and has_voted:
         return replace(vote, decision="abstain", concerns=(*vote.concerns, "it deferred a second time"))
     if vote.decision == "counter":
-        return _take_counter(turn, case, vote, has_voted)
+        return _queue_counter(turn, case, vote, has_voted)
     return vote
 
 
-def _take_counter(
+def _queue_counter(
     turn: EngineTurn, case: ProposalCase, vote: ProposalEvaluation, has_voted: bool
 ) -> ProposalEvaluation:
-    """Queue a counter-proposal for the next round; if it is not allowed, the vote is a plain reject."""
+    """Queue the counter-proposal of a vote for the next round, and return the vote.
+
+    If the counter-proposal is missing or not allowed, return a reject instead, whose last concern says why.
+    """
     draft = vote.counter_proposal
-    refusal = _refuse_counter(turn, case, vote, has_voted)
+    refusal = _refusal_of_counter(turn, case, vote, has_voted)
     if draft is None or refusal:
         concern = f"its counter-proposal was not taken: {refusal or 'it names no change'}"
         return replace(vote, decision="reject", concerns=(*vote.concerns, concern))
@@ -454,13 +487,14 @@ def _take_counter(
     return vote
 
 
-def _refuse_counter(turn: EngineTurn, case: ProposalCase, vote: ProposalEvaluation, has_voted: bool) -> str:
+def _refusal_of_counter(turn: EngineTurn, case: ProposalCase, vote: ProposalEvaluation, has_voted: bool) -> str:
+    """Return why a counter-proposal is not allowed; empty if it is."""
     safety = turn.state.safety
     if has_voted:
         return "this is its second vote"
     if case.depth >= safety.max_back_and_forth:
         return f"max_back_and_forth is {safety.max_back_and_forth}"
-    limit, reason = _allowance_of(turn, vote.evaluator, turn.state.round + 1)
+    limit, reason = _count_allowance(turn, vote.evaluator, turn.state.round + 1)
     return "" if limit else reason
 
 
@@ -468,14 +502,14 @@ def _refuse_counter(turn: EngineTurn, case: ProposalCase, vote: ProposalEvaluati
 
 
 def open_arbitration(turn: EngineTurn) -> None:
-    """Decide each proposal by its votes, and ask the arbiters where the votes leave it open."""
+    """Postpone or decide each proposal by its votes, or ask the arbiters about it."""
     for case in turn.ready_cases():
-        if not _postpone(turn, case):
-            _conclude(turn, case)
+        if not _postpone_if_undecided(turn, case):
+            _decide_or_ask_arbiters(turn, case)
 
 
-def _postpone(turn: EngineTurn, case: ProposalCase) -> bool:
-    """Postpone a proposal that was countered or deferred, unless a veto rejects it now; True if it is postponed."""
+def _postpone_if_undecided(turn: EngineTurn, case: ProposalCase) -> bool:
+    """Postpone a proposal that an agent countered or deferred, and return True. Return False if there is none, or a veto."""
     decisions = {name: vote.decision for name, vote in votes.latest_votes(case.evaluations).items()}
     undecided = tuple(name for name, decision in decisions.items() if decision in {"counter", "defer"})
     if not undecided or votes.find_veto(case, turn.state.participants):
@@ -486,16 +520,17 @@ def _postpone(turn: EngineTurn, case: ProposalCase) -> bool:
     return True
 
 
-def _conclude(turn: EngineTurn, case: ProposalCase) -> None:
+def _decide_or_ask_arbiters(turn: EngineTurn, case: ProposalCase) -> None:
+    """Carry out the result of the votes on a proposal; if they leave it open, ask the arbiters."""
     verdict = votes.decide_by_votes(case, turn.state.participants, turn.state.safety)
     if verdict.outcome == "arbitrate":
         ask_arbiters(turn, case, f"the votes leave it open: {verdict.reason}")
     else:
-        _settle(turn, case, verdict)
+        _carry_out_result(turn, case, verdict)
 
 
-def _settle(turn: EngineTurn, case: ProposalCase, verdict: votes.VotingResult) -> None:
-    """Mark an accepted proposal for its commit, and close a rejected one; in a review a person may still accept that."""
+def _carry_out_result(turn: EngineTurn, case: ProposalCase, verdict: votes.VotingResult) -> None:
+    """Mark an accepted proposal for its commit, or close a rejected one. In a review the person decides on that one."""
     if verdict.outcome == "accept":
         turn.update_case(case, agreed=verdict.consensus)
     elif turn.state.is_reviewed:
@@ -505,14 +540,14 @@ def _settle(turn: EngineTurn, case: ProposalCase, verdict: votes.VotingResult) -
 
 
 def take_arbitration(turn: EngineTurn, reply: Arbitrated) -> None:
-    """Carry out the decision of the arbiters, once all who were asked have answered."""
+    """Record the decision of one arbiter; after the last one, carry out the result."""
     verdict = take_arbiter_vote(turn, reply)
     if verdict:
-        _settle(turn, turn.cases[reply.proposal_id], verdict)
+        _carry_out_result(turn, turn.cases[reply.proposal_id], verdict)
 
 
 def ask_arbiters(turn: EngineTurn, case: ProposalCase, reason: str) -> None:
-    """Ask the arbiters who are responsible for this proposal."""
+    """Ask the responsible arbiters to decide on a proposal that the gate has checked; `reason` says why that is needed."""
     arbiters = votes.arbiters_for(case, turn.state.participants, turn.state.safety)
     turn.update_case(case, asked_arbiters=arbiters)
     for arbiter in arbiters:
@@ -520,36 +555,40 @@ def ask_arbiters(turn: EngineTurn, case: ProposalCase, reason: str) -> None:
 
 
 def take_arbiter_vote(turn: EngineTurn, reply: Arbitrated) -> votes.VotingResult | None:
-    """Record the decision of an arbiter; after the last one, return the result of all of them, before that None."""
+    """Record the decision of one arbiter; return None while others are missing, then the result of all of them."""
     case = turn.cases[reply.proposal_id]
     if reply.failure:
         turn.announce(AgentFailed(reply.arbiter, "arbitrate", reply.failure))
-    word = _binding_vote(turn, reply, is_alone=len(case.asked_arbiters) == 1)
+    decision = _make_binding_vote(turn, reply, is_alone=len(case.asked_arbiters) == 1)
     count = votes.count_votes(case.evaluations)
-    case = turn.update_case(case, evaluations=(*case.evaluations, word))
-    turn.announce(ProposalArbitrated(case.proposal_id, reply.arbiter, word, count.accepts, count.rejects))
-    if reply.arbiter != case.asked_arbiters[-1]:
+    case = turn.update_case(case, evaluations=(*case.evaluations, decision))
+    turn.announce(ProposalArbitrated(case.proposal_id, reply.arbiter, decision, count.accepts, count.rejects))
+    if reply.arbiter != case.asked_arbiters[-1]:  # the engine processes replies in the order of the questions
         return None
     return votes.decide_by_arbiters(case.evaluations[-len(case.asked_arbiters) :])
 
 
-def _binding_vote(turn: EngineTurn, reply: Arbitrated, *, is_alone: bool) -> ProposalEvaluation:
-    """Return the decision as it counts: without a clear one, a single arbiter rejects and one of several abstains."""
-    no_word: VoteDecision = "reject" if is_alone else "abstain"
+def _make_binding_vote(turn: EngineTurn, reply: Arbitrated, *, is_alone: bool) -> ProposalEvaluation:
+    """Return the decision of an arbiter as it is counted.
+
+    A missing decision, and one that is neither accept nor reject, is counted as a reject if the arbiter `is_alone`, and as an
+    abstention if several arbiters were asked.
+    """
+    default: VoteDecision = "reject" if is_alone else "abstain"
     doubt = "when in doubt, reject" if is_alone else "it does not count"
-    said = reply.evaluation or ProposalEvaluation(
+    evaluation = reply.evaluation or ProposalEvaluation(
         proposal_id=reply.proposal_id,
         evaluator=reply.arbiter,
         round=turn.state.round,
-        decision=no_word,
+        decision=default,
         reasoning=f"the arbiter gave no answer{f' ({reply.failure})' if reply.failure else ''}; {doubt}",
     )
     return replace(
-        said,
+        evaluation,
         proposal_id=reply.proposal_id,
         evaluator=reply.arbiter,
         round=turn.state.round,
-        decision=said.decision if said.decision in {"accept", "reject"} else no_word,
+        decision=evaluation.decision if evaluation.decision in {"accept", "reject"} else default,
         confidence=1.0,
         is_arbiter=True,
         counter_proposal=None,

@@ -1,11 +1,15 @@
-"""Rules of voting: who votes, how votes are counted, when which arbiters decide. Pure. Source: seed 002, 6.6, and docs/adr.
+"""The rules of voting: which agents vote, how votes are counted, and when which arbiters decide. All functions are pure.
 
-veto           -> reject        a verified objection, or an owner of a touched file
-too few votes  -> arbiter       fewer than half the electorate; without an arbiter: reject
+The first line that applies decides:
+
+veto           -> reject        a reject with verified evidence, or by an owner of a file that the proposal changes
+too few votes  -> arbiter       fewer than half of the electorate, or no electorate; without an arbiter: reject
 no reject      -> accept        unanimous
 no accept      -> reject
-tie, or close  -> arbiter       without an arbiter: a tie is a reject, else the majority
-otherwise      -> the majority
+tie, or close  -> arbiter       a difference of at most one, if `require_arbiter_on_conflict` is set and there is an arbiter
+otherwise      -> the majority  a tie is a reject
+
+Source: seed 002, 6.6, and docs/adr.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ Outcome = Literal["accept", "reject", "arbitrate"]
 
 
 class VoteCount(NamedTuple):
-    """The counted votes on one proposal; accepts and rejects are valid votes, everything else is an abstention."""
+    """The counted votes on one proposal. Only accepts and rejects are votes; every other evaluation is an abstention."""
 
     accepts: int
     rejects: int
@@ -33,7 +37,7 @@ class VoteCount(NamedTuple):
 
     @property
     def votes(self) -> int:
-        """The number of valid votes."""
+        """The number of accepts and rejects together."""
         return self.accepts + self.rejects
 
     def __str__(self) -> str:
@@ -42,7 +46,7 @@ class VoteCount(NamedTuple):
 
 
 class VotingResult(NamedTuple):
-    """The outcome of the votes on a proposal, and why."""
+    """The outcome of the votes on a proposal, why, and for an accept the kind of consensus."""
 
     outcome: Outcome
     reason: str
@@ -50,12 +54,12 @@ class VotingResult(NamedTuple):
 
 
 def latest_votes(evaluations: Iterable[ProposalEvaluation]) -> dict[str, ProposalEvaluation]:
-    """Return the last vote of each evaluator, by name; decisions of arbiters are no votes."""
+    """Return the last vote of each evaluator, by name; decisions of arbiters are left out."""
     return {evaluation.evaluator: evaluation for evaluation in evaluations if not evaluation.is_arbiter}
 
 
 def count_votes(evaluations: Iterable[ProposalEvaluation]) -> VoteCount:
-    """Count the last vote of each evaluator. Anything but accept and reject is an abstention, never an accept."""
+    """Count the last vote of each evaluator. Everything but accept and reject is an abstention."""
     decisions = [evaluation.decision for evaluation in latest_votes(evaluations).values()]
     accepts, rejects = decisions.count("accept"), decisions.count("reject")
     return VoteCount(accepts, rejects, len(decisions) - accepts - rejects)
@@ -69,17 +73,18 @@ def decide_by_votes(case: ProposalCase, participants: Participants, safety: Safe
     count = count_votes(case.evaluations)
     electorate = len(case.electorate)
     if 2 * count.votes < electorate:
-        return _without_quorum(f"only {count.votes} of {electorate} voted", participants)
+        return _decide_too_few_votes(f"only {count.votes} of {electorate} voted", participants)
     if not electorate:
-        return _without_quorum("nobody could vote on it", participants)
+        return _decide_too_few_votes("nobody could vote on it", participants)
     if count.rejects == 0:
         return VotingResult("accept", str(count), "unanimous")
     if count.accepts == 0:
         return VotingResult("reject", str(count))
-    return _settle_conflict(count, participants, safety)
+    return _decide_mixed_votes(count, participants, safety)
 
 
-def _without_quorum(why: str, participants: Participants) -> VotingResult:
+def _decide_too_few_votes(why: str, participants: Participants) -> VotingResult:
+    """Return the result for too few votes: the arbiters decide; without arbiters the proposal is rejected. `why` says how few."""
     return (
         VotingResult("arbitrate", why)
         if participants.arbiters
@@ -87,7 +92,8 @@ def _without_quorum(why: str, participants: Participants) -> VotingResult:
     )
 
 
-def _settle_conflict(count: VoteCount, participants: Participants, safety: SafetyConfig) -> VotingResult:
+def _decide_mixed_votes(count: VoteCount, participants: Participants, safety: SafetyConfig) -> VotingResult:
+    """Return the result for votes with both accepts and rejects: the last two lines of the table."""
     is_close = abs(count.accepts - count.rejects) <= 1
     if is_close and safety.require_arbiter_on_conflict and participants.arbiters:
         return VotingResult("arbitrate", str(count))
@@ -97,35 +103,45 @@ def _settle_conflict(count: VoteCount, participants: Participants, safety: Safet
 
 
 def find_veto(case: ProposalCase, participants: Participants) -> str:
-    """Return the reason of the vote that rejects the proposal alone; the empty string without such a vote."""
+    """Return why a single vote rejects the proposal; empty if there is no such vote.
+
+    A reject does so if its evidence was verified, or if its author owns a file that the proposal changes.
+    """
     owners = _owners_of(case.proposal, participants)
     for name, evaluation in latest_votes(case.evaluations).items():
         if evaluation.decision != "reject":
             continue
         for evidence in evaluation.evidence:
             if evidence.is_verified:
-                return f"{name} proved that it breaks something: {_shown(evidence)}"
+                return f"{name} proved that it breaks something: {_describe_evidence(evidence)}"
         if name in owners:
             return f"{name} owns a file that it would change, and rejects it"
     return ""
 
 
-def _shown(evidence: Counterexample) -> str:
+def _describe_evidence(evidence: Counterexample) -> str:
+    """Return what the verification found, or else what the agent wrote."""
     return evidence.detail or evidence.text
 
 
 def arbiters_for(case: ProposalCase, participants: Participants, safety: SafetyConfig) -> tuple[str, ...]:
-    """Return the arbiters who decide a dispute: all of them with `arbitration = "vote"`, else one. Source: seed 002, 6.7."""
+    """Return the arbiters that decide a dispute; empty if the negotiation has none. Source: seed 002, 6.7.
+
+    With `arbitration = "vote"` all of them decide. With `"domain"` it is the first one whose domain includes the proposal; if
+    there is no such arbiter, and with any other value, it is the first of all.
+    """
     if safety.arbitration == "vote":
         return participants.arbiters
     if safety.arbitration == "domain":
-        responsible = (name for name in participants.arbiters if _is_domain(case, safety.arbiter_domains.get(name, ())))
+        responsible = (
+            name for name in participants.arbiters if _is_in_domain(case, safety.arbiter_domains.get(name, ()))
+        )
         return tuple(responsible)[:1] or participants.arbiters[:1]
     return participants.arbiters[:1]
 
 
-def _is_domain(case: ProposalCase, patterns: Collection[str]) -> bool:
-    """Return whether a glob matches the intent, the rule code, a file or a contract element of a proposal."""
+def _is_in_domain(case: ProposalCase, patterns: Collection[str]) -> bool:
+    """Return whether one of the globs matches the intent, the rule code, a file or a contract element of a proposal."""
     proposal = case.proposal
     words = [
         proposal.intent,
@@ -137,22 +153,22 @@ def _is_domain(case: ProposalCase, patterns: Collection[str]) -> bool:
 
 
 def path_matches(path: str, patterns: Collection[str]) -> bool:
-    """Return whether a glob matches the path, its file name or one of the folders above it."""
+    """Return whether one of the globs matches a path, its file name or one of the folders above it."""
     parts = normpath(path).split("/")
     names = {parts[-1], *("/".join(parts[: count + 1]) for count in range(len(parts)))}
     return any(fnmatchcase(name, normpath(pattern)) for pattern in patterns for name in names)
 
 
-def decide_by_arbiters(words: Sequence[ProposalEvaluation]) -> VotingResult:
-    """Return the decision of the arbiters: the majority of their accepts and rejects; a tie or no decision is a reject."""
-    accepts = sum(word.decision == "accept" for word in words)
-    rejects = sum(word.decision == "reject" for word in words)
+def decide_by_arbiters(decisions: Sequence[ProposalEvaluation]) -> VotingResult:
+    """Return the result of the decisions of arbiters, at least one: the majority of accepts and rejects; a tie is a reject."""
+    accepts = sum(each.decision == "accept" for each in decisions)
+    rejects = sum(each.decision == "reject" for each in decisions)
     if accepts > rejects:
         return VotingResult("accept", f"{accepts} for, {rejects} against", "arbiter")
-    reasons = "; ".join(f"{word.agent}: {word.reasoning or 'without a reason'}" for word in words)
-    if len(words) == 1:
+    reasons = "; ".join(f"{each.agent}: {each.reasoning or 'without a reason'}" for each in decisions)
+    if len(decisions) == 1:
         return VotingResult(
-            "reject", f"{words[0].agent} decided against it: {words[0].reasoning or 'without a reason'}"
+            "reject", f"{decisions[0].agent} decided against it: {decisions[0].reasoning or 'without a reason'}"
         )
     return VotingResult("reject", f"the arbiters do not accept it ({accepts} for, {rejects} against): {reasons}")
 
@@ -160,22 +176,26 @@ def decide_by_arbiters(words: Sequence[ProposalEvaluation]) -> VotingResult:
 def changes_contradict(one: SchemaChange, other: SchemaChange) -> bool:
     """Return whether two changes alter one contract element in different ways.
 
-    For a topic only the fields that both changes alter are compared: handlers may read different fields, and publishers may
-    send different ones. Whether publishers and handlers still fit together is checked by the gate.
+    Two changes of a method do so if the schemas after them differ. Two changes of a topic do so if both change one field, and
+    neither includes all changes of the other: handlers may read different fields, and publishers may send different ones. The
+    gate checks whether handlers and publishers still fit together.
     """
     if one.method != other.method:
         return False
-    if not one.method.startswith("/"):
+    if not one.method.startswith("/"):  # a method and not a topic
         return (one.input_schema_after, one.output_schema_after) != (
             other.input_schema_after,
             other.output_schema_after,
         )
-    mine, its = (_difference(change.output_schema_before, change.output_schema_after) for change in (one, other))
-    return bool(mine.keys() & its.keys()) and not (mine.items() <= its.items() or its.items() <= mine.items())
+    fields, other_fields = (
+        _changed_fields(change.output_schema_before, change.output_schema_after) for change in (one, other)
+    )
+    has_common = bool(fields.keys() & other_fields.keys())
+    return has_common and not (fields.items() <= other_fields.items() or other_fields.items() <= fields.items())
 
 
-def _difference(before: Schema | None, after: Schema | None) -> dict[str, Field | None]:
-    """Return the fields that a change adds or alters, by name; None for one that it removes."""
+def _changed_fields(before: Schema | None, after: Schema | None) -> dict[str, Field | None]:
+    """Return name -> new field for each field that a change adds or alters, and name -> None for each that it removes."""
     was, now = before or Schema(), after or Schema()
     return {name: now.get(name) for name in sorted(was.names | now.names) if was.get(name) != now.get(name)}
 
@@ -183,15 +203,21 @@ def _difference(before: Schema | None, after: Schema | None) -> dict[str, Field 
 def electorate_of(
     case: ProposalCase, participants: Participants, safety: SafetyConfig, countered: str = ""
 ) -> tuple[str, ...]:
-    """Return who votes on a proposal, the most affected first: `max_votes_per_proposal` cuts off the end.
+    """Return the agents that vote on a proposal, the most affected first, at most `max_votes_per_proposal` of them.
+
+    If no agent is affected, the neighbours of the author vote. If the author has no neighbours, all agents vote. With
+    `electorate = "all"` all agents vote, and their number is not limited. The author and the arbiters never vote.
 
     Args:
-        countered: The author of the proposal that this one counters.
+        case: The proposal, checked by the gate.
+        participants: The agents and the graph before the change.
+        safety: The limits.
+        countered: The author of the proposal that this one counters; empty for an original.
     """
     excluded = {case.proposal.src, *participants.arbiters}
     if safety.electorate == "all":
         return tuple(name for name in participants.agents if name not in excluded)
-    groups = _affected(case, participants, countered)
+    groups = _group_affected_agents(case, participants, countered)
     ranked = [name for group in groups for name in participants.agents if name in group and name not in excluded]
     if not ranked:
         near = neighbours_of(case.proposal.src, participants.edges)
@@ -200,8 +226,12 @@ def electorate_of(
     return tuple(dict.fromkeys(ranked))[: safety.max_votes_per_proposal]
 
 
-def _affected(case: ProposalCase, participants: Participants, countered: str) -> tuple[set[str], ...]:
-    """Return the affected agents in groups: first those that follow from the change itself, last those that its author names."""
+def _group_affected_agents(case: ProposalCase, participants: Participants, countered: str) -> tuple[set[str], ...]:
+    """Return the affected agents in groups, the most affected first.
+
+    The groups are the owners of changed symbols, the owners of changed files with the countered author, the agents at changed
+    edges, and the agents that the author names. They may overlap, and may contain an empty name.
+    """
     proposal = case.proposal
     owners = _owners_of(proposal, participants)
     return (
@@ -213,24 +243,24 @@ def _affected(case: ProposalCase, participants: Participants, countered: str) ->
 
 
 def neighbours_of(name: str, edges: Iterable[Edge]) -> frozenset[str]:
-    """Return the agents at the other ends of an agent's edges."""
+    """Return the agents with which an agent shares an edge, in either direction."""
     pairs = [(edge.source, edge.target) for edge in edges]
     return frozenset(other for one, other in [*pairs, *((b, a) for a, b in pairs)] if one == name)
 
 
 def ends_of_changed_edges(case: ProposalCase, before: tuple[Edge, ...]) -> set[str]:
-    """Return the agents at both ends of each edge that appears, disappears or has a contract that changes."""
+    """Return the agents at both ends of each edge that a change adds, removes, or gives another contract."""
     changed = {change.method for change in case.gate.schema_changes} if case.gate else set()
-    moved = set(before) ^ set(case.edges)
-    touched = moved | {edge for edge in before if _carries(edge, changed)}
+    added_or_removed = set(before) ^ set(case.edges)
+    touched = added_or_removed | {edge for edge in before if _has_changed_contract(edge, changed)}
     return {end for edge in touched for end in (edge.source, edge.target)}
 
 
-def _carries(edge: Edge, changed: set[str]) -> bool:
-    """Return whether an edge belongs to one of the changed topics, `Agent.method`s or agents."""
+def _has_changed_contract(edge: Edge, changed: set[str]) -> bool:
+    """Return whether the contract of an edge is among the changed elements: topics, `Agent.method`s and agents."""
     if edge.source in changed or edge.target in changed:
         return True
-    if edge.kind == "depends_on":
+    if edge.kind == "depends_on":  # a declared dependency relies on every method of the other agent
         return any(name.startswith(f"{edge.source}.") for name in changed)
     return edge.label in changed or f"{edge.source}.{edge.label}" in changed
 

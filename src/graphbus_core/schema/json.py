@@ -31,7 +31,8 @@ _MAX_INT_BITS = 14_000
 """Python refuses to write a longer int as text."""
 
 
-def _refuse(self: object, *_arguments: object, **_named: object) -> NoReturn:
+def _refuse_change(self: object, *_arguments: object, **_named: object) -> NoReturn:
+    """Raise TypeError: stands in for every method that would change a frozen dict or list."""
     raise TypeError("a payload is read-only: change a copy of it, e.g. dict(payload)")
 
 
@@ -39,7 +40,7 @@ class FrozenDict(dict[str, Any]):
     """A read-only dict; `dict(payload)` and `copy.deepcopy` make changeable copies."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse_change
 
     def __deepcopy__(self, _memo: object) -> dict[str, Any]:
         thawed: dict[str, Any] = thaw(self)
@@ -53,8 +54,8 @@ class FrozenList(list[Any]):
     """A read-only list; `list(items)` and `copy.deepcopy` make changeable copies."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
-    pop = remove = reverse = sort = _refuse
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse_change
+    pop = remove = reverse = sort = _refuse_change
 
     def __deepcopy__(self, _memo: object) -> list[Any]:
         thawed: list[Any] = thaw(self)
@@ -77,7 +78,8 @@ def freeze(value: Json, limit: int = MAX_PAYLOAD_BYTES, *, is_kept: bool = False
     Args:
         value: The value.
         limit: The size that it may have; see `MAX_PAYLOAD_BYTES`.
-        is_kept: Refuse Enums, dates and the like instead of converting them: a state has no schema to restore them from.
+        is_kept: Refuse Enums, dates and other objects with a JSON form instead of converting them. For a state, which is kept
+            and read again without a schema that would restore them.
 
     Raises:
         RunError: GBE612 for a part that is not JSON, GBE613 for a value over the limit.
@@ -91,12 +93,13 @@ def freeze(value: Json, limit: int = MAX_PAYLOAD_BYTES, *, is_kept: bool = False
 
 
 def _freeze_record(value: dict[Any, Any], limit: int) -> FrozenDict | None:
-    """Freeze a dict of texts, numbers, booleans and None; return None for anything else, which `_Freezer` then handles.
+    """Freeze a dict of texts, numbers, booleans and None; return None for any other dict, which `_Freezer` then handles.
 
-    A fast path: most payloads are of this kind, and it takes a quarter of the time. It never counts less than `_Freezer`.
+    A fast path: most payloads are of this kind, and it takes a quarter of the time. The size that it counts is never smaller than
+    the size that `_Freezer` counts, so it returns None for every dict over the limit.
     """
     frozen = FrozenDict(value)
-    left = limit - 2 - 6 * len(frozen)
+    left = limit - 2 - 6 * len(frozen)  # 2 for each key, and 4 for its value
     for key, item in frozen.items():
         if type(key) is not str:
             return None
@@ -125,7 +128,10 @@ def thaw(value: Json) -> Json:
 
 
 class _Freezer:
-    """Freezes one payload; `_left` is the size that remains of the limit, `_path` leads to the current part."""
+    """Freezes one payload; see `freeze` for the arguments and the errors.
+
+    `_left` is the size that remains of the limit, and `_path` leads to the part that is being frozen.
+    """
 
     def __init__(self, limit: int, *, is_kept: bool = False) -> None:
         self._limit = limit
@@ -134,6 +140,7 @@ class _Freezer:
         self._path: list[str | int] = []
 
     def freeze(self, value: Any) -> Any:
+        """Return a frozen copy of a part of the payload, and subtract its size from what is left of the limit."""
         kind = type(value)
         if kind is str:
             self._count_size(len(value))
@@ -152,15 +159,16 @@ class _Freezer:
         return self.freeze(plain)
 
     def _check_scalar(self, value: Any) -> Any:
-        """Check an int, float, bool or None, and return it."""
+        """Return an int, float, bool or None; raise GBE612 for NaN, an infinity, and an int that Python cannot write."""
         self._count_size(4)
         if type(value) is int and not -_LONG < value < _LONG and value.bit_length() > _MAX_INT_BITS:
             raise self._not_json(f"an int of {value.bit_length()} bits")
         if type(value) is float and not isfinite(value):
-            raise self._not_json(f"{value}, which JSON does not have")
+            raise self._not_json(f"{value}, which JSON cannot represent")
         return value
 
     def _freeze_mapping(self, value: dict[Any, Any]) -> FrozenDict:
+        """Freeze the entries of a dict; a key that is a member of a text Enum becomes its value, unless `is_kept`."""
         self._enter_container()
         frozen = {}
         for given, item in value.items():
@@ -179,6 +187,7 @@ class _Freezer:
         return FrozenDict(frozen)
 
     def _freeze_items(self, value: Iterable[Any]) -> FrozenList:
+        """Freeze the items of a list or tuple."""
         self._enter_container()
         frozen = []
         for index, item in enumerate(value):
@@ -188,9 +197,9 @@ class _Freezer:
         return FrozenList(frozen)
 
     def _json_of(self, value: Any) -> Json:
-        """Return the JSON form of a typed object, an Enum, a date, a UUID, a decimal, bytes or a set."""
+        """Return the JSON form of a typed object, an Enum, a date, a UUID, a decimal, bytes or a set; GBE612 for any other."""
         kind = type(value)
-        if not _is_typed(kind) and (self._is_kept or not _has_json(kind)):
+        if not _is_typed(kind) and (self._is_kept or not _has_json_form(kind)):
             raise self._not_json(f"a {kind.__name__}")
         plain, error = attempt(lambda: msgspec.to_builtins(value, enc_hook=encode_model))
         if error is not None:
@@ -198,16 +207,19 @@ class _Freezer:
         return plain
 
     def _enter_container(self) -> None:
+        """Count the size of a dict or list itself, and refuse one that is nested too deeply."""
         self._count_size(2)
         if len(self._path) > _MAX_DEPTH:
             raise self._not_json(f"nested more than {_MAX_DEPTH} deep, or in itself")
 
     def _count_size(self, size: int) -> None:
+        """Subtract a size from what is left of the limit; GBE613 if nothing is left."""
         self._left -= size
         if self._left < 0:
             raise RunError("GBE613", limit=self._limit)
 
     def _not_json(self, found: str) -> RunError:
+        """Return GBE612 for the part at `_path`; `found` describes the part."""
         return RunError("GBE612", path=clip_text(describe_path(self._path)), found=clip_text(found))
 
 
@@ -217,8 +229,8 @@ def describe_path(path: Iterable[str | int], whole: str = "the payload") -> str:
     return spelled or whole
 
 
-def _has_json(kind: type) -> bool:
-    """True for Enums, bytes, sets, and the classes of `TEXT_TYPES`: classes whose objects have a JSON form."""
+def _has_json_form(kind: type) -> bool:
+    """True for a class whose objects have a JSON form without being typed: Enums, bytes, sets, and those of `TEXT_TYPES`."""
     if issubclass(kind, bytes | set | frozenset) or isinstance(kind, EnumMeta):
         return True
     return any((base.__module__, base.__name__) in TEXT_TYPES for base in kind.__mro__)
@@ -230,7 +242,7 @@ def _is_typed(kind: type) -> bool:
 
 
 def encode_model(value: Any) -> Any:
-    """Return the JSON form of a pydantic model. For msgspec's `enc_hook`, called with objects of classes unknown to msgspec."""
+    """Return the JSON form of a pydantic model: the `enc_hook` of msgspec. NotImplementedError for any other object."""
     if hasattr(type(value), "model_dump"):
         return value.model_dump(mode="json", by_alias=True)
     raise NotImplementedError

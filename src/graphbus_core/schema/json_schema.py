@@ -22,8 +22,8 @@ _SIMPLE = {"null": "null", "bool": "boolean", "int": "integer", "float": "number
 _ANY_TEXT = frozenset({"str", "any", "unknown"})
 
 
-def _in_place(_record: Type) -> None:
-    return None
+def _write_in_place(_record: Type) -> None:
+    """Return no `$ref`, so that the schema of each record is written in place."""
 
 
 class Writer:
@@ -34,21 +34,21 @@ class Writer:
         dialect: The version of JSON Schema.
     """
 
-    def __init__(self, refer: Refer = _in_place, dialect: Dialect = "2020-12") -> None:
+    def __init__(self, refer: Refer = _write_in_place, dialect: Dialect = "2020-12") -> None:
         self._refer = refer
         self._dialect = dialect
 
     def arguments(self, schema: Schema) -> JsonSchema:
         """Return the schema for the arguments of a method: further fields are invalid, unless the schema is open."""
-        return self._object(schema.fields, is_closed=not schema.is_open)
+        return self._write_object(schema.fields, is_closed=not schema.is_open)
 
     def result(self, schema: Schema) -> JsonSchema:
         """Return the schema for a result: further fields are allowed, and null if it has no fields."""
-        return self._object(schema.fields, has_null=not schema.fields)
+        return self._write_object(schema.fields, has_null=not schema.fields)
 
     def payload(self, schema: Schema) -> JsonSchema:
         """Return the schema for a payload: further fields are allowed, and null if no field is required."""
-        return self._object(schema.fields, has_null=not any(field.required for field in schema.fields))
+        return self._write_object(schema.fields, has_null=not any(field.required for field in schema.fields))
 
     def value(self, of: Type) -> JsonSchema:
         """Return the schema for values of a type; an unknown type allows all values."""
@@ -60,9 +60,11 @@ class Writer:
 
     def record(self, of: Type) -> JsonSchema:
         """Return the schema of a record in place, even if `refer` has a `$ref` for it."""
-        return self._object(of.fields)
+        return self._write_object(of.fields)
 
-    def _object(self, fields: tuple[Field, ...], *, is_closed: bool = False, has_null: bool = False) -> JsonSchema:
+    def _write_object(
+        self, fields: tuple[Field, ...], *, is_closed: bool = False, has_null: bool = False
+    ) -> JsonSchema:
         """Return the schema of an object; `is_closed` forbids further fields, `has_null` allows null."""
         schema: JsonSchema = {"type": ["object", "null"] if has_null else "object"}
         if fields:
@@ -72,24 +74,28 @@ class Writer:
             schema["required"] = required
         return schema | ({"additionalProperties": False} if is_closed else {})
 
-    def _record(self, of: Type) -> JsonSchema:
+    def _write_record(self, of: Type) -> JsonSchema:
+        """Return a reference to the schema of a record, or the schema itself if it has no `$ref`."""
         place = self._refer(of)
         return {"$ref": place} if place else self.record(of)
 
-    def _union(self, of: Type) -> JsonSchema:
+    def _write_union(self, of: Type) -> JsonSchema:
+        """Return the schema for values of one of the choices; no value is valid if there are none."""
         return {"anyOf": [self.value(part) for part in of.args]} if of.args else NOTHING
 
-    def _array(self, of: Type) -> JsonSchema:
+    def _write_array(self, of: Type) -> JsonSchema:
         return {"type": "array", **({"items": self.value(of.args[0])} if of.args else {})}
 
-    def _tuple(self, of: Type) -> JsonSchema:
+    def _write_tuple(self, of: Type) -> JsonSchema:
+        """Return the schema of an array with one schema for each item; of any array for a tuple without item types."""
         if not of.args:
             return {"type": "array"}
         size = len(of.args)
         items = "prefixItems" if self._dialect == "2020-12" else "items"
         return {"type": "array", items: [self.value(part) for part in of.args], "minItems": size, "maxItems": size}
 
-    def _dict(self, of: Type) -> JsonSchema:
+    def _write_dict(self, of: Type) -> JsonSchema:
+        """Return the schema of an object; keys and values are constrained only if their types exclude some JSON."""
         if not of.args:
             return {"type": "object"}
         key, item = of.args
@@ -101,10 +107,10 @@ class Writer:
 _WRITERS: dict[str, Callable[[Writer, Type], JsonSchema]] = {
     "bytes": lambda _writer, _of: {"type": "string", "contentEncoding": "base64"},
     "literal": lambda _writer, of: {"enum": list(of.values)} if of.values else NOTHING,
-    "union": Writer._union,
-    "record": Writer._record,
-    "list": Writer._array,
-    "set": Writer._array,
-    "tuple": Writer._tuple,
-    "dict": Writer._dict,
+    "union": Writer._write_union,
+    "record": Writer._write_record,
+    "list": Writer._write_array,
+    "set": Writer._write_array,
+    "tuple": Writer._write_tuple,
+    "dict": Writer._write_dict,
 }

@@ -32,7 +32,7 @@ Make = Callable[[Json], Any]
 
 
 class UnfitError(Exception):
-    """Raised for JSON that cannot be converted to the class; `problems` says why."""
+    """Raised for JSON that cannot be converted to an object of the class; `problems` says why."""
 
     def __init__(self, problems: tuple[ValueProblem, ...]) -> None:
         super().__init__(problems)
@@ -40,7 +40,7 @@ class UnfitError(Exception):
 
 
 class Unmakeable(TypeError):  # noqa: N818 - a property of the class, and no failed operation
-    """Raised for a class to whose objects no JSON can be converted."""
+    """Raised for a class or annotation if no JSON can be converted to an object of it."""
 
 
 def maker_of(kind: Any) -> Make:
@@ -52,25 +52,27 @@ def maker_of(kind: Any) -> Make:
     Raises:
         Unmakeable: A field has a type that no JSON can be converted to.
     """
-    make = _maker_of(kind)
+    make = _find_maker(kind)
 
     def make_or_explain(value: Json) -> Any:
         try:
             return make(value)
         except (ValueError, TypeError, RecursionError) as error:  # includes ValidationError of msgspec and of pydantic
-            raise UnfitError(_explain(kind, value, error)) from error
+            raise UnfitError(_explain_misfit(kind, value, error)) from error
 
     return make_or_explain
 
 
 def needs_making(annotation: Any, depth: int = 0) -> bool:
-    """True for an annotation whose values differ from their JSON: a typed class, an Enum, a date, or a limit `Meta(ge=1)`."""
+    """True for an annotation whose values must be converted from JSON, or checked: a typed class, an Enum, a date, `Meta(ge=1)`.
+
+    The types inside of it count, too. Also True for a `type` alias that cannot be evaluated.
+    """
     if depth > _MAX_DEPTH:
         return False
     annotation = resolve_alias(annotation)
-    if (
-        type(annotation) is msgspec.Meta or type_alias_of(annotation) is not None
-    ):  # an alias that cannot be evaluated: `makers_for` reports it
+    # an alias that `resolve_alias` leaves cannot be evaluated: `makers_for` reports it
+    if type(annotation) is msgspec.Meta or type_alias_of(annotation) is not None:
         return True
     origin = get_origin(annotation)
     if isinstance(origin, type) and is_typed_class(origin):
@@ -93,7 +95,7 @@ class _Makers(msgspec.Struct, frozen=True):
 
 
 def makers_for(function: Any) -> _Makers:
-    """Return the conversions for those parameters of a function whose annotations need one."""
+    """Return the conversions for those parameters of a function whose annotations need one; never raises."""
     inspected = unwrap_function(function)
     by_name: dict[str, Make] = {}
     unmade: dict[str, str] = {}
@@ -111,7 +113,7 @@ def makers_for(function: Any) -> _Makers:
 
 
 def is_json_shaped(value: object, depth: int = 0) -> bool:
-    """True for a value that consists of JSON only, without objects of other classes at any depth."""
+    """True for a value that contains nothing but dicts, lists and plain JSON values; what is nested deeper than 100 passes."""
     kind = type(value)
     if depth > _MAX_NESTING:
         return True
@@ -136,30 +138,36 @@ def is_typed_class(kind: type) -> bool:
 
 
 def _is_typed(kind: type) -> bool:
+    """True for a dataclass, msgspec or pydantic class."""
     return any(hasattr(kind, mark) for mark in ("__dataclass_fields__", "__struct_fields__", "model_validate"))
 
 
 def _is_scalar(kind: type) -> bool:
+    """True for an Enum, and for the classes of `TEXT_TYPES`, such as dates."""
     return hasattr(kind, "__members__") or (kind.__module__, kind.__name__) in TEXT_TYPES
 
 
-def _maker_of(kind: Any) -> Make:
-    """Return the fastest conversion: the class's own, msgspec's, or for other dataclasses one through their constructor."""
+def _find_maker(kind: Any) -> Make:
+    """Return the conversion: by pydantic for its classes, else by msgspec, else by the constructor of a dataclass.
+
+    Raises:
+        Unmakeable: None of these can convert JSON to this class or annotation.
+    """
     kind = resolve_alias(kind)
-    own = _own_way(kind)
-    if own is not None:
-        return own
+    validator = _find_validator(kind)
+    if validator is not None:
+        return validator
     _, error = attempt(lambda: msgspec.json.Decoder(kind, dec_hook=_make_nested))
-    if error is None and any(map(_defaults_of, _classes_in(kind, {}))):
-        return lambda value: _completed(msgspec.convert(value, kind, dec_hook=_make_nested))
+    if error is None and any(map(_defaults_of, _classes_in(kind, {}))):  # see "defaults of dataclasses" below
+        return lambda value: _set_missing_defaults(msgspec.convert(value, kind, dec_hook=_make_nested))
     if error is None:
         return lambda value: msgspec.convert(value, kind, dec_hook=_make_nested)
     if hasattr(kind, "__dataclass_fields__"):
-        return _maker_by_arguments(kind)
+        return _maker_by_constructor(kind)
     raise Unmakeable(f"{getattr(kind, '__name__', kind)}: {error}") from error
 
 
-def _own_way(kind: Any) -> Make | None:
+def _find_validator(kind: Any) -> Make | None:
     """Return the validation function of a pydantic model or dataclass; None for any other class."""
     if hasattr(kind, "model_validate"):
         validate: Make = kind.model_validate
@@ -169,17 +177,17 @@ def _own_way(kind: Any) -> Make | None:
 
 
 def _make_nested(kind: Any, value: Any) -> Any:
-    """Convert a value to a class that msgspec does not know (its `dec_hook`)."""
-    own = _own_way(kind)
-    if own is None:
-        raise TypeError(f"a {getattr(kind, '__name__', kind)} cannot be made of JSON")
-    return own(value)
+    """Convert a value to a pydantic class: the `dec_hook` of msgspec. TypeError for other classes unknown to msgspec."""
+    validator = _find_validator(kind)
+    if validator is None:
+        raise TypeError(f"a {getattr(kind, '__name__', kind)} cannot be made from JSON")
+    return validator(value)
 
 
-def _maker_by_arguments(kind: Any) -> Make:
-    """Return the conversion for a dataclass that msgspec cannot make, for instance because of InitVars: call its constructor.
+def _maker_by_constructor(kind: Any) -> Make:
+    """Return a conversion that calls the constructor of a dataclass, for one that msgspec cannot make, such as with InitVars.
 
-    Its arguments are first converted as the fields of a temporary Struct.
+    The arguments are first converted as the fields of a temporary Struct. Raises Unmakeable if msgspec cannot make that either.
     """
     from dataclasses import MISSING
 
@@ -207,8 +215,9 @@ def _maker_by_arguments(kind: Any) -> Make:
 
 # --- defaults of dataclasses ---------------------------------------------------------------
 #
-# If a field is missing in JSON, msgspec does not set it on the object, because the class attribute holds the default. When it
-# encodes the object later, it leaves the field out. So the field would be lost between two handlers; `_completed` sets it.
+# If a field is missing in JSON, msgspec does not set it on the object, because the class attribute holds the default. When
+# msgspec encodes the object later, it leaves the field out, so that the next handler would not get it. Therefore
+# `_set_missing_defaults` sets such fields.
 
 
 def _classes_in(annotation: Any, found: dict[Any, None]) -> dict[Any, None]:
@@ -226,7 +235,7 @@ def _classes_in(annotation: Any, found: dict[Any, None]) -> dict[Any, None]:
 
 @lru_cache(256)
 def _defaults_of(kind: type) -> dict[str, Any]:
-    """Return field -> default of a dataclass without `__slots__`, for defaults that are class attributes."""
+    """Return field -> default of a dataclass, for defaults that are class attributes; empty with `__slots__`."""
     from dataclasses import MISSING
 
     fields = getattr(kind, "__dataclass_fields__", {}) if not hasattr(kind, "__slots__") else {}
@@ -237,7 +246,7 @@ def _defaults_of(kind: type) -> dict[str, Any]:
     }
 
 
-def _completed(value: Any) -> Any:
+def _set_missing_defaults(value: Any) -> Any:
     """Set missing defaults on all dataclass objects inside of a value, and return the value."""
     kind = type(value)
     inside: Iterable[Any] = ()
@@ -251,20 +260,18 @@ def _completed(value: Any) -> Any:
             own.setdefault(name, default)
         inside = own.values()
     elif hasattr(kind, "__struct_fields__"):
-        inside = [
-            getattr(value, name, None) for name in kind.__struct_fields__
-        ]  # None for an attribute that was deleted
+        inside = [getattr(value, name, None) for name in kind.__struct_fields__]  # None: the attribute was deleted
     for each in inside:
         if type(each) not in _JSON_KINDS:
-            _completed(each)
+            _set_missing_defaults(each)
     return value
 
 
 # --- why not -------------------------------------------------------------------------------
 
 
-def _explain(kind: Any, value: Json, error: Exception) -> tuple[ValueProblem, ...]:
-    """Return the problems that the types of the fields show, or else those that the error of the library names."""
+def _explain_misfit(kind: Any, value: Json, error: Exception) -> tuple[ValueProblem, ...]:
+    """Return the problems that a comparison with the type finds; if it finds none, those that the library's error names."""
     return problems_in(type_of(kind), value) or _pydantic_problems(error) or (_msgspec_problem(kind, value, error),)
 
 
@@ -273,28 +280,30 @@ def _pydantic_problems(error: Exception) -> tuple[ValueProblem, ...]:
     errors, _ = attempt(lambda: error.errors(include_url=False))  # type: ignore[attr-defined]
     return tuple(
         ValueProblem(
-            clip_text(describe_path(each["loc"], "the value")), _as_wanted(each["msg"]), format_value(each["input"])
+            clip_text(describe_path(each["loc"], "the value")),
+            _read_expectation(each["msg"]),
+            format_value(each["input"]),
         )
         for each in errors or ()
     )
 
 
-def _as_wanted(message: str, kind: str = "value") -> str:
-    """Turn the message of a library into the words that follow on "expected"."""
+def _read_expectation(message: str, kind: str = "value") -> str:
+    """Turn a message of pydantic or msgspec into the words that follow on "expected"; `kind` names the value in them."""
     wanted = re.match(r"(?:Expected|Input should be) (.*?)(?:, got .*)?$", message)
-    told = re.sub(r"^(Value error|Assertion failed), ", "", message)
-    text = wanted[1] if wanted else f"a valid {kind} ({told})"
+    reason = re.sub(r"^(Value error|Assertion failed), ", "", message)
+    text = wanted[1] if wanted else f"a valid {kind} ({reason})"
     return clip_text(text.replace("`", "").replace("| null", "| None") if wanted else text)
 
 
 def _msgspec_problem(kind: Any, value: Json, error: Exception) -> ValueProblem:
-    """Parse an error of msgspec, such as "Expected `int`, got `str` - at `$.items[0].count`"."""
-    told, _, place = str(error).partition(" - at `$")
+    """Return the problem that an error of msgspec describes, such as "Expected `int`, got `str` - at `$.items[0].count`"."""
+    message, _, place = str(error).partition(" - at `$")
     path = place.strip(".`")
-    for step in re.findall(r"\.\.\.|[^.\[\]]+", path):
+    for step in re.findall(r"\.\.\.|[^.\[\]]+", path):  # go to the value at the path, as far as that is possible
         inner, missing = attempt(lambda step=step, at=value: at[int(step) if isinstance(at, list) else step])  # type: ignore[misc]
         if missing is not None:
             break
         value = inner
     name = "value" if path else getattr(kind, "__name__", str(kind))
-    return ValueProblem(clip_text(path) or "the value", _as_wanted(told, name), format_value(value))
+    return ValueProblem(clip_text(path) or "the value", _read_expectation(message, name), format_value(value))

@@ -65,6 +65,7 @@ class Type(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     fields: tuple[Field, ...] = ()
 
     def __str__(self) -> str:
+        """Return the type as in source code; a record without a name as its fields, and `?` for an unknown type."""
         if self.kind == "union":
             return " | ".join(dict.fromkeys(map(str, self.args)))
         if self.kind == "literal":
@@ -125,11 +126,14 @@ DICT = Type("dict")
 
 
 def union(*types: Type) -> Type:
-    """Return the union of types: flat and without duplicates; unknown if one of them is unknown, `any` if one is `any`."""
+    """Return the union of types, flat and without duplicates.
+
+    It is unknown if one of them is unknown, else `any` if one of them is `any`, and a single type if only one remains.
+    """
     choices: list[Type] = []
     for item in types:
         choices.extend(item.args if item.kind == "union" else (item,))
-    distinct = _distinct(choices) if len(choices) > 1 else tuple(choices)
+    distinct = _merge_choices(choices) if len(choices) > 1 else tuple(choices)
     unknown = next((choice for choice in distinct if choice.kind == "unknown"), None)
     if unknown is not None:
         return Type("unknown", name=" | ".join(map(str, distinct)) if unknown.name else "")
@@ -142,8 +146,8 @@ _CONSTANT_KINDS = frozenset({"str", "int", "bool"})
 _MOST_CONSTANTS = 8
 
 
-def _distinct(choices: Iterable[Type]) -> tuple[Type, ...]:
-    """Give each choice once; choices that differ in their known constants alone are one."""
+def _merge_choices(choices: Iterable[Type]) -> tuple[Type, ...]:
+    """Return each choice once; those that differ only in constants become one, without constants if there are many."""
     found: dict[Type, Type] = {}
     for each in choices:
         key = without_constants(each)
@@ -156,7 +160,7 @@ def _distinct(choices: Iterable[Type]) -> tuple[Type, ...]:
 
 
 def without_constants(of: Type) -> Type:
-    """Give the type without the constants that are known of its values."""
+    """Return the type without the constants that are known of its values, at any depth; a `literal` keeps its values."""
     if of.kind in _CONSTANT_KINDS:
         return Type(of.kind, name=of.name) if of.values else of
     if not (of.args or of.fields):
@@ -169,7 +173,7 @@ def without_constants(of: Type) -> Type:
 
 
 def fields_without_constants(schema: Schema) -> Schema:
-    """Give the schema without the constants that are known of its fields."""
+    """Return the schema without the constants that are known of its fields."""
     fields = without_constants(Type("record", fields=schema.fields)).fields
     return Schema(fields, schema.is_open, schema.rest)
 
@@ -205,14 +209,14 @@ TEXT_TYPES["decimal", "Decimal"] = union(TEXT_TYPES["decimal", "Decimal"], FLOAT
 
 
 def is_unspecific(of: Type) -> bool:
-    """True for a type that says nothing about the content of its values, such as `dict`, `list[Any]` or an unknown type."""
+    """True if a type, or a type that it contains, says nothing about its values: `dict`, `list[Any]`, an unknown type."""
     if of.kind in ("list", "set", "tuple", "dict", "union"):
         return not of.args or any(map(is_unspecific, of.args))
     return of.kind in ("unknown", "any")
 
 
 def without_text_forms(of: Type) -> Type:
-    """Return a type with named texts made unknown: pydantic also makes dates of numbers and of texts in other formats."""
+    """Return a type in which dates and other named texts are unknown: pydantic accepts numbers and other formats for them."""
     if of.kind == "str" and of.name:
         return Type("unknown", name=of.name)
     if of.kind == "union":
@@ -226,7 +230,10 @@ IsOne = Callable[[object], bool]
 
 @cache
 def is_text_of(name: str) -> IsOne:
-    """Return a function that tests whether a value is an object of the class, or a text that can be converted to one."""
+    """Return a function that tests a value for one class of `TEXT_TYPES`, by its name, such as `"date"`.
+
+    The function returns True for an object of the class, and for a text that can be converted to one.
+    """
     kind: type = getattr(import_module(_HOMES[name]), name)
     others: tuple[type, ...] = (import_module("datetime").datetime,) if name == "date" else ()
 

@@ -79,7 +79,10 @@ def members_of(value: object) -> Items | None:
 
 
 def mapping_of(value: object) -> dict[Any, Any] | None:
-    """Return the entries of a dict or Mapping; None for anything else, and for a Mapping that raises or has too many."""
+    """Return the entries of a dict or Mapping; a plain dict itself.
+
+    None for anything else, and for a Mapping that raises or has more than `MAX_ENTRIES` entries.
+    """
     kind = type(value)
     if kind is dict:
         return value  # type: ignore[return-value]
@@ -92,27 +95,28 @@ def mapping_of(value: object) -> dict[Any, Any] | None:
 
 
 def fields_of(value: object) -> dict[Any, Any] | None:
-    """Return the entries of a dict or Mapping, or the fields of a typed object; None for anything else."""
+    """Return the entries of a dict or Mapping, or JSON name -> value of the fields of a typed object; None for anything else."""
     found = mapping_of(value)
-    return found if found is not None else _attributes_of(value)
+    return found if found is not None else _object_fields_of(value)
 
 
-def _attributes_of(value: object) -> dict[str, Any] | None:
-    """Return JSON name -> value of the fields of a dataclass, msgspec, pydantic or annotated object; None for anything else."""
+def _object_fields_of(value: object) -> dict[str, Any] | None:
+    """Return JSON name -> value of the fields of a typed or annotated object; None for others, and if reading a field raises."""
     kind = type(value)
     if hasattr(kind, "model_fields"):
         return attempt(lambda: _model_fields(kind.model_fields, object.__getattribute__(value, "__dict__")))[0]
     names = getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
     if names is not None:
-        shown_as = getattr(kind, "__struct_encode_fields__", names)  # a Struct may rename its fields
-        pairs = tuple(zip(names, shown_as, strict=True))
-        return attempt(lambda: {outside: getattr(value, name) for name, outside in pairs if hasattr(value, name)})[0]
+        json_names = getattr(kind, "__struct_encode_fields__", names)  # a Struct may rename its fields
+        pairs = tuple(zip(names, json_names, strict=True))
+        return attempt(lambda: {key: getattr(value, name) for name, key in pairs if hasattr(value, name)})[0]
     if not hasattr(kind, "__annotations__"):
         return None
     return attempt(lambda: {**object.__getattribute__(value, "__dict__")})[0]
 
 
 def _model_fields(fields: Mapping[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Return JSON name -> value for the declared `fields` of a pydantic model that are set in `own`, its `__dict__`."""
     return {alias_of(name, field): own[name] for name, field in fields.items() if name in own}
 
 
@@ -123,7 +127,7 @@ def alias_of(name: str, field: Any) -> str:
 
 
 def builtin_of(value: object) -> object:
-    """Return an object of a subclass of str, int or float as that type, such as a StrEnum member; anything else unchanged."""
+    """Return the plain str, int or float of an object of a subclass, such as a StrEnum member; anything else unchanged."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -134,7 +138,7 @@ def builtin_of(value: object) -> object:
 
 
 def enum_value_of(value: object) -> object:
-    """Return the value of a member of an Enum; anything else as `builtin_of` does."""
+    """Return what `builtin_of` returns for the value of an Enum member, or for any other object itself."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -164,16 +168,16 @@ def format_value(value: object) -> str:
     if value is None:
         return "None"
     text = _repr_of(value)
-    return f"{_name_of(type(value))} {text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + '...'}".rstrip()
+    return f"{_class_name(type(value))} {text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + '...'}".rstrip()
 
 
-def _name_of(kind: type) -> str:
-    """Return the name of a class; a frozen dict or list is named as users know it."""
+def _class_name(kind: type) -> str:
+    """Return the name of a class, and `dict` or `list` for their frozen subclasses."""
     return {"FrozenDict": "dict", "FrozenList": "list"}.get(kind.__name__, kind.__name__)
 
 
 def _repr_of(value: object) -> str:
-    """Return the repr of builtin data, shortened inside; empty for objects of other classes."""
+    """Return the repr of builtin data, with long parts shortened; `""` for objects of other classes, whose code might run."""
     from reprlib import Repr  # only imported for messages about wrong values
 
     plain = builtin_of(value)
@@ -187,6 +191,8 @@ def _repr_of(value: object) -> str:
         return f"of {plain.bit_length()} bits"
 
     class Short(Repr):
+        """Shortens at any depth, and never calls the `__repr__` of other classes."""
+
         def repr_int(self, x: int, level: int) -> str:
             return repr(x) if x.bit_length() <= 200 else "..."
 
@@ -195,12 +201,12 @@ def _repr_of(value: object) -> str:
                 return self.repr_dict(mapping_of(x) or {}, level)
             if issubclass(type(x), list):
                 return self.repr_list(list(items_of(x) or ()), level)
-            return repr(x) if type(x) in _HARMLESS else f"<{type(x).__name__}>"
+            return repr(x) if type(x) in _WITH_SAFE_REPR else f"<{type(x).__name__}>"
 
     short = Short()
     short.maxstring = short.maxother = _MAX_SHOWN + 1
     return short.repr(plain) if type(plain) in _BUILTIN else ""
 
 
-_HARMLESS = frozenset({int, float, bool, type(None), bytes})
+_WITH_SAFE_REPR = frozenset({int, float, bool, type(None), bytes})
 _BUILTIN = frozenset({int, float, bool, bytes, list, tuple, dict, set, frozenset})

@@ -2,8 +2,7 @@
 
 An entry is a seal and its content. A seal is a keyed BLAKE2b digest of the purpose, the place and the content of an entry. Its
 key is a secret of the user outside of all projects, so a cache that comes with a cloned project, or was copied from another
-place, is
-ignored: the files in it cannot make GraphBus believe anything.
+place, is ignored, and its files cannot influence GraphBus.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ def seal_of(purpose: str, place: str, data: bytes) -> str:
     """Return the seal of data as 64 hexadecimal digits.
 
     Args:
-        purpose: What the data is used for, such as "cache".
-        place: Where it belongs, usually a path.
+        purpose: What the data is used for, such as `"cache"`. A seal for another purpose or place differs.
+        place: Where the data belongs, usually a path.
         data: The content.
     """
-    return keyed_hex(_user_secret(), msgspec.msgpack.encode((purpose, place, data)))
+    return keyed_hex(_load_user_secret(), msgspec.msgpack.encode((purpose, place, data)))
 
 
-def _user_secret() -> bytes:
-    """Return the secret of this user, created at first use; where it cannot be stored, one for this process only."""
+def _load_user_secret() -> bytes:
+    """Return the secret of this user, created at the first use; if it cannot be stored or read, one for this process only."""
     with suppress(OSError, RuntimeError):  # there may be no home
-        path = _key_path()
+        path = _find_key_path()
         if not os.path.lexists(path):
             _write_secret(path)
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -47,10 +46,10 @@ def _user_secret() -> bytes:
                 secret = file.read(_SECRET_BYTES + 1)
                 if len(secret) == _SECRET_BYTES:
                     return secret
-    return _process_secret()
+    return _make_process_secret()
 
 
-def _key_path() -> Path:
+def _find_key_path() -> Path:
     """Return the path of the secret, in the user's state folder.
 
     Raises:
@@ -62,12 +61,13 @@ def _key_path() -> Path:
 
 
 @cache
-def _process_secret() -> bytes:
+def _make_process_secret() -> bytes:
+    """Return a random secret that is the same until this process ends."""
     return os.urandom(_SECRET_BYTES)
 
 
 def _write_secret(path: Path) -> None:
-    """Write a new secret atomically; of several processes that do so, the first one wins."""
+    """Write a new secret atomically, unless the file exists; of several processes that do so, the first one wins."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{os.urandom(8).hex()}.tmp")
     try:
@@ -94,25 +94,26 @@ def write_cache(path: Path, value: Any, place: str | None = None) -> None:
     Args:
         path: The file of the entry.
         value: A value that msgspec can encode.
-        place: What the entry belongs to; by default its path. Reading it for another place finds nothing.
+        place: What the entry belongs to; None: its path. Reading the entry for another place finds nothing.
     """
     data = msgspec.msgpack.encode(value)
-    seal = seal_of(_PURPOSE, _place_of(path, place), data).encode()
+    seal = seal_of(_PURPOSE, _resolve_place(path, place), data).encode()
     with suppress(OSError), Folder.at(path.parent, make=True) as folder:
         folder.write_atomic(path.name, seal + data, is_flushed=False)
 
 
 def read_cache(path: Path, kind: type[_Entry], place: str | None = None) -> _Entry | None:
-    """Read a value of this type from the cache; None when it is missing, damaged, too large, or not sealed for the place."""
+    """Return a value of this type from the cache; None if it is missing, damaged, too large, or not sealed for the place."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         data = read_handle(handle, _MOST_CACHED_BYTES)
-        if data[:_SEAL_BYTES] != seal_of(_PURPOSE, _place_of(path, place), data[_SEAL_BYTES:]).encode():
+        if data[:_SEAL_BYTES] != seal_of(_PURPOSE, _resolve_place(path, place), data[_SEAL_BYTES:]).encode():
             return None
         return msgspec.msgpack.decode(memoryview(data)[_SEAL_BYTES:], type=kind)
     except (OSError, msgspec.DecodeError, RecursionError):
         return None
 
 
-def _place_of(path: Path, place: str | None) -> str:
+def _resolve_place(path: Path, place: str | None) -> str:
+    """Return the place of an entry: `place`, or the real path of its file if that is None."""
     return os.path.realpath(path) if place is None else place

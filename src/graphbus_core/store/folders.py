@@ -19,8 +19,8 @@ _NO_EXCHANGE = frozenset({ENOSYS, EPERM, EINVAL, EOPNOTSUPP})
 """Errors from a kernel, sandbox or file system without RENAME_EXCHANGE."""
 
 
-def _exchange(folder: int, one: str, other: str) -> bool:
-    """Swap two names in a folder atomically; False where this kernel or file system cannot.
+def _exchange_names(folder: int, one: str, other: str) -> bool:
+    """Swap two names in an open folder atomically; return False, without a change, if the kernel or file system cannot do that.
 
     Raises:
         OSError: The swap failed, for instance because one of the names does not exist.
@@ -53,7 +53,7 @@ _FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOL
 
 
 def resolve_parent(path: _StrPath) -> str:
-    """Return a path with links in its parent folders resolved, but not in its last part. For paths that a user has given."""
+    """Return the absolute path without links in its parent folders; its last part may be one. For paths that a user has typed."""
     above, name = os.path.split(os.path.abspath(path))
     return os.path.join(os.path.realpath(above), name)
 
@@ -62,6 +62,10 @@ class Folder:
     """An open folder; use it in a `with` statement. All names are relative to it and must not lead through a link or out of it.
 
     Every method may raise OSError, with ELOOP for a link.
+
+    Args:
+        handle: The descriptor of the folder, which the object closes.
+        path: The path of the folder, for messages.
     """
 
     def __init__(self, handle: int, path: str) -> None:
@@ -89,7 +93,7 @@ class Folder:
         os.close(self._handle)
 
     def folder(self, relative: str, *, make: bool = False) -> Folder:
-        """Open a folder below this one; with `make`, create the parts that do not exist."""
+        """Open a folder below this one. With `make`, missing folders are created, and a `.graphbus` gets a `.gitignore`."""
         try:
             return Folder(self.open(relative, os.O_RDONLY | os.O_DIRECTORY), self._full_path(relative))
         except FileNotFoundError:
@@ -115,39 +119,42 @@ class Folder:
                 self.create(".gitignore", _IGNORED, is_flushed=False)
 
     def open(self, relative: str, flags: int, mode: int = 0o666) -> int:
-        """Open a file or folder below this one with the flags of `os.open`, and return its descriptor."""
+        """Open a file or folder below this one, and return its descriptor, which the caller must close.
+
+        `flags` and `mode` are those of `os.open`; a link is never followed.
+        """
         if ".." in relative.split("/") or relative.startswith("/"):
             raise OSError(EINVAL, "it leads out of its folder", self._full_path(relative))
         *above, name = relative.split("/")
-        here = os.dup(self._handle)
+        folder = os.dup(self._handle)
         try:
             for part in above:
-                there = _open_part(part, _FOLDER_FLAGS, 0, here)
-                os.close(here)
-                here = there
-            return _open_part(name, flags | os.O_NOFOLLOW, mode, here)
+                next_folder = _open_part(part, _FOLDER_FLAGS, 0, folder)
+                os.close(folder)
+                folder = next_folder
+            return _open_part(name, flags | os.O_NOFOLLOW, mode, folder)
         except OSError as error:
-            why = "it is a link, or lies behind one" if error.errno == ELOOP else error.strerror
+            why = "the path is or contains a symbolic link" if error.errno == ELOOP else error.strerror
             raise OSError(error.errno, why, self._full_path(relative)) from None
         finally:
-            os.close(here)
+            os.close(folder)
 
     def open_own(self, name: str, mode: int = 0o666) -> int:
-        """Open a regular file without further hard links for reading and writing, created if missing; return its descriptor."""
+        """Open a file for reading and writing, created if missing; return its descriptor. OSError if it has another hard link."""
         handle = self.open(name, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, mode)
         found = os.fstat(handle)
         if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
             return handle
         os.close(handle)
-        raise _not_ours(self._full_path(name))
+        raise _link_error(self._full_path(name))
 
     def read(self, relative: str, most_bytes: int = _MOST_BYTES) -> bytes:
-        """Return the content of a regular file of at most `most_bytes`. O_NONBLOCK keeps a pipe from blocking the open."""
-        handle = self.open(relative, os.O_RDONLY | os.O_NONBLOCK)
+        """Return the content of a regular file; OSError if it is something else or larger than `most_bytes`."""
+        handle = self.open(relative, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would otherwise wait for a writer
         return read_handle(handle, most_bytes, self._full_path(relative))
 
     def write(self, name: str, data: bytes, mode: int = 0o666, *, is_flushed: bool = True) -> None:
-        """Remove what has this name and write a new file. Not atomic; see `write_atomic`.
+        """Remove the file or link with this name, if there is one, and write a new file. Not atomic; see `write_atomic`.
 
         Args:
             name: The file.
@@ -159,32 +166,35 @@ class Folder:
         self.create(name, data, mode, is_flushed=is_flushed)
 
     def create(self, name: str, data: bytes, mode: int = 0o666, *, is_flushed: bool = True) -> None:
-        """Write a new file, and remove it again if that fails; FileExistsError if the name is taken."""
+        """Write a new file, and remove it if that fails; FileExistsError if the name is taken. Arguments as for `write`."""
         handle = self.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        is_whole = False
+        is_complete = False
         try:
             with open(handle, "wb") as file:
                 file.write(data)
                 if is_flushed:
                     file.flush()
                     os.fsync(handle)
-            is_whole = True
+            is_complete = True
         finally:
-            if not is_whole:
+            if not is_complete:
                 self.remove(name)
 
     def write_atomic(self, name: str, data: bytes, *, is_flushed: bool = True) -> None:
-        """Replace a file by a rename, so that it has either the old or the new content after a crash; its mode is kept."""
-        known = self.status(name)
-        if known and stat.S_ISDIR(known.st_mode):
+        """Write a file so that it has either the old or the new content after a crash. The mode of an existing file is kept.
+
+        A link is replaced itself, not its target. OSError if the name is that of a folder, pipe or device.
+        """
+        present = self.status(name)
+        if present and stat.S_ISDIR(present.st_mode):
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR), self._full_path(name))
-        if known and not (stat.S_ISREG(known.st_mode) or stat.S_ISLNK(known.st_mode)):
+        if present and not (stat.S_ISREG(present.st_mode) or stat.S_ISLNK(present.st_mode)):
             raise OSError(EINVAL, "it is not a regular file", self._full_path(name))
         temporary = f".{name}.{os.getpid()}.tmp"
         try:
             self.write(temporary, data, is_flushed=is_flushed)
-            if known and stat.S_ISREG(known.st_mode):
-                self.set_mode(temporary, mode=stat.S_IMODE(known.st_mode))
+            if present and stat.S_ISREG(present.st_mode):
+                self.set_mode(temporary, mode=stat.S_IMODE(present.st_mode))
             self.replace(temporary, name)
         finally:
             self.remove(temporary)
@@ -192,7 +202,7 @@ class Folder:
             self.flush()
 
     def set_mode(self, name: str, *, mode: int, owner: tuple[int, int] | None = None) -> None:
-        """Set the mode of a file, and its owner (uid, gid) if the system permits."""
+        """Set the mode of a file, and if the system permits its owner `(uid, gid)`; None: the owner stays."""
         handle = self.open(name, os.O_RDONLY | os.O_NONBLOCK)
         try:
             if owner:
@@ -203,7 +213,7 @@ class Folder:
             os.close(handle)
 
     def status(self, name: str) -> os.stat_result | None:
-        """Return the status of a name, of a link itself and not its target; None when it does not exist."""
+        """Return the status of a file or folder, of a link that of the link itself; None if the name does not exist."""
         try:
             return os.lstat(name, dir_fd=self._handle)
         except FileNotFoundError:
@@ -223,7 +233,7 @@ class Folder:
 
     def exchange(self, name: str, other: str) -> bool:
         """Swap two names atomically; False, and no change, where the system cannot do that."""
-        return _exchange(self._handle, name, other)
+        return _exchange_names(self._handle, name, other)
 
     def remove(self, name: str) -> None:
         """Remove a file or link, if it exists."""
@@ -239,13 +249,13 @@ class Folder:
         os.rmdir(name, dir_fd=self._handle)
 
     def remove_tree(self, name: str) -> None:
-        """Remove a folder with its content, or a file; of a link only the link itself. Does nothing if the name is free."""
-        known = self.status(name)
-        if known and stat.S_ISDIR(known.st_mode):
+        """Remove a folder with its content, a file, or a link but not its target. Does nothing if the name does not exist."""
+        present = self.status(name)
+        if present and stat.S_ISDIR(present.st_mode):
             from shutil import rmtree  # imported here because it slows every start
 
             rmtree(name, dir_fd=self._handle)
-        elif known:
+        elif present:
             self.remove(name)
 
     def flush(self) -> None:
@@ -253,25 +263,31 @@ class Folder:
         os.fsync(self._handle)
 
     def _full_path(self, relative: str) -> str:
+        """Return the path of a name in this folder, for error messages."""
         return os.path.normpath(f"{self.path}/{relative}")
 
 
 def _open_part(part: str, flags: int, mode: int, above: int) -> int:
-    """Open one part of a path; raise ELOOP for a link, which O_DIRECTORY would report as ENOTDIR."""
+    """Open one part of a path in the open folder `above`, and return its descriptor; raise OSError with ELOOP for a link."""
     try:
         return os.open(part, flags, mode, dir_fd=above)
     except OSError as error:
+        # with O_DIRECTORY, a link is reported as ENOTDIR
         if error.errno in (ELOOP, ENOTDIR) and stat.S_ISLNK(os.lstat(part, dir_fd=above).st_mode):
             raise OSError(ELOOP, os.strerror(ELOOP)) from None
         raise
 
 
-def _not_ours(path: str) -> OSError:
+def _link_error(path: str) -> OSError:
+    """Return the error for a file that is a link, not a regular file, or has another hard link."""
     return OSError(EMLINK, "it is a link, not a regular file, or has another hard link", path)
 
 
 def read_handle(handle: int, most_bytes: int = _MOST_BYTES, shown: str | None = None) -> bytes:
-    """Read and close a descriptor; OSError unless it is a regular file of at most `most_bytes`. `shown` is its path in errors."""
+    """Return the content of an open file, and close its descriptor; OSError if it is not a regular file or too large.
+
+    `shown` is the path in the error; None: the error has no path.
+    """
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(EINVAL, "it is not a regular file", shown)
@@ -283,14 +299,14 @@ def read_handle(handle: int, most_bytes: int = _MOST_BYTES, shown: str | None = 
 
 
 def read_plain(path: _StrPath, most_bytes: int = _MOST_BYTES) -> bytes:
-    """Read a regular file by its path, in which no part may be a link; see `Folder.read`."""
+    """Return the content of a regular file by its path, in which no part may be a link; OSError as `Folder.read`."""
     above, name = os.path.split(os.path.abspath(path))
     with Folder.at(above) as folder:
         return folder.read(name, most_bytes)
 
 
 def make_private(path: _StrPath, companions: tuple[str, ...]) -> None:
-    """Create a file with permissions for its owner only, unless it exists, before a library opens it by its name.
+    """Create an empty file with permissions for its owner only, unless it exists. A library then opens it by its name.
 
     Args:
         path: The file.
@@ -302,8 +318,8 @@ def make_private(path: _StrPath, companions: tuple[str, ...]) -> None:
     above, name = os.path.split(os.path.abspath(path))
     with Folder.at(above, make=True) as folder:
         for each in (name, *(name + companion for companion in companions)):
-            known = folder.status(each)  # not opened: closing any descriptor of a file releases SQLite's locks on it
-            if known and (not stat.S_ISREG(known.st_mode) or known.st_nlink > 1):
-                raise _not_ours(os.path.join(above, each))
+            present = folder.status(each)  # not opened: closing any descriptor of a file releases SQLite's locks on it
+            if present and (not stat.S_ISREG(present.st_mode) or present.st_nlink > 1):
+                raise _link_error(os.path.join(above, each))
         with suppress(FileExistsError):
             os.close(folder.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

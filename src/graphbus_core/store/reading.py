@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, TypeVar
 import msgspec
 
 from graphbus_core.errors import ArtifactError, Place
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.model.artifacts import (
     SCHEMA_VERSION,
     AgentsArtifact,
@@ -71,20 +72,19 @@ def load(folder: StrPath, *, without: Collection[str] = ()) -> BuildArtifacts:
 
     Args:
         folder: The artifact folder.
-        without: File names of artifacts that are verified but not decoded, to save time; their parts of the result are empty.
+        without: File names of artifacts with a default value that are only verified, to save time; they have it in the result.
 
     Raises:
         ArtifactError: GBE501 when there are no artifacts, GBE502 for one that cannot be decoded, GBE503 and GBE504 for an
-        older or
-            newer format, GBE505 for a missing artifact, GBE506 for one with another digest than the manifest says, GBE507 for
-            one that cannot be opened, GBE514 for one that is too large.
+            older or newer format, GBE505 for a missing artifact, GBE506 for one with another digest than the manifest says,
+            GBE507 for one that cannot be opened, GBE514 for one that is too large.
     """
     return load_parts(folder, load_manifest(folder), without)
 
 
 def load_parts(folder: StrPath, manifest: Manifest, without: Collection[str] = ()) -> BuildArtifacts:
-    """Read and verify the artifacts that a manifest names, as `load` does."""
-    data = {name: _read_part(folder, manifest, name) for name in ARTIFACTS}
+    """Read and verify the artifacts that a manifest names; arguments and errors as for `load`."""
+    data = {name: _read_verified_part(folder, manifest, name) for name in ARTIFACTS}
     parts = {
         name: decode_artifact(data[name], kind, os.path.join(folder, name))
         for name, kind in ARTIFACTS.items()
@@ -97,20 +97,20 @@ def load_parts(folder: StrPath, manifest: Manifest, without: Collection[str] = (
 
 
 def load_artifact(folder: Path, kind: type[_Artifact]) -> _Artifact:
-    """Read and verify one artifact, given by its class; the others are not read.
+    """Read and verify the artifact with this class, and no other one.
 
     Raises:
         ArtifactError: As `load` does.
     """
     name = next(name for name, each in ARTIFACTS.items() if each is kind)
-    return decode_artifact(_read_part(folder, load_manifest(folder), name), kind, os.path.join(folder, name))
+    return decode_artifact(_read_verified_part(folder, load_manifest(folder), name), kind, os.path.join(folder, name))
 
 
 def load_manifest(folder: StrPath) -> Manifest:
     """Read the manifest only.
 
     Raises:
-        ArtifactError: GBE501-504, GBE507.
+        ArtifactError: GBE501-504, GBE507 and GBE514 as `load`.
     """
     data, version, path = _read_manifest(folder)
     if version < SCHEMA_VERSION:
@@ -122,13 +122,13 @@ def read_version(folder: StrPath) -> int:
     """Return the format number of the artifacts, which may be an older one.
 
     Raises:
-        ArtifactError: GBE501, GBE502, GBE504, GBE507.
+        ArtifactError: GBE501, GBE502, GBE504, GBE507 and GBE514 as `load`.
     """
     return _read_manifest(folder)[1]
 
 
 def _read_manifest(folder: StrPath) -> tuple[bytes, int, str]:
-    """Return the bytes of the manifest, its format number and its path; raise for a format that is too new."""
+    """Return the bytes of the manifest, its format number and its path; raise the errors of `read_version`."""
     path = os.path.join(folder, MANIFEST)
     try:
         data = _read_limited(path)
@@ -136,7 +136,7 @@ def _read_manifest(folder: StrPath) -> tuple[bytes, int, str]:
         missing = f": {MANIFEST} is missing" if has_artifacts(folder) else ""
         raise ArtifactError("GBE501", where=Place(format_path(folder)), missing=missing) from None
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable_error(path, error) from None
     version = decode_artifact(data, _Versioned, path).schema_version
     if version > SCHEMA_VERSION:
         raise ArtifactError("GBE504", where=Place(format_path(path)), version=version, wanted=SCHEMA_VERSION)
@@ -144,16 +144,18 @@ def _read_manifest(folder: StrPath) -> tuple[bytes, int, str]:
 
 
 def has_artifacts(folder: StrPath) -> bool:
-    """True when the folder contains any artifact, with or without a manifest."""
+    """Return whether the folder contains any artifact other than the manifest."""
     return any(os.path.isfile(os.path.join(folder, name)) for name in ARTIFACTS)
 
 
 class _Versioned(msgspec.Struct):
+    """The part of a manifest that is read first, to learn its format."""
+
     schema_version: int
 
 
-def _read_part(folder: StrPath, manifest: Manifest, name: str) -> bytes:
-    """Return the bytes of an artifact whose digest is as the manifest says."""
+def _read_verified_part(folder: StrPath, manifest: Manifest, name: str) -> bytes:
+    """Return the bytes of an artifact; ArtifactError if it cannot be read, or GBE506 if the manifest has another digest of it."""
     path = os.path.join(folder, name)
     data = read_file(path)
     if sha256_hex(data) != manifest.artifacts.get(name):
@@ -172,31 +174,31 @@ def read_file(path: str) -> bytes:
     except FileNotFoundError:
         raise ArtifactError("GBE505", where=Place(format_path(path)), name=os.path.basename(path)) from None
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable_error(path, error) from None
 
 
 def _read_limited(path: str) -> bytes:
-    """Return the content of a file of at most `MOST_ARTIFACT_BYTES`."""
-    with _open(path) as file:
+    """Return the content of a file; ArtifactError (GBE514) if it is too large, OSError if it cannot be read."""
+    with _open_for_reading(path) as file:
         size_bytes, limit = os.fstat(file.fileno()).st_size, MOST_ARTIFACT_BYTES
         if size_bytes > limit:
             name = os.path.basename(path)
             raise ArtifactError(
                 "GBE514", where=Place(format_path(path)), name=name, size_bytes=size_bytes, limit_bytes=limit
             )
-        if not _is_finite(file):
+        if not _is_regular_or_pipe(file):
             raise OSError(EINVAL, "it is not a regular file")
         return file.read()
 
 
-def _is_finite(file: IO[bytes]) -> bool:
-    """True for a regular file or a pipe; reading a device, to which a link may lead, could never end."""
+def _is_regular_or_pipe(file: IO[bytes]) -> bool:
+    """Return whether a file is regular or a pipe. Reading a device, to which a link may lead, could never end."""
     mode = os.fstat(file.fileno()).st_mode
     return S_ISREG(mode) or S_ISFIFO(mode)
 
 
-def _open(path: StrPath) -> IO[bytes]:
-    """Open a file for reading. O_NONBLOCK makes a pipe without a writer read as an empty file instead of blocking."""
+def _open_for_reading(path: StrPath) -> IO[bytes]:
+    """Open a file for reading. A pipe that nobody writes to reads as an empty file, because of O_NONBLOCK, and does not block."""
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
@@ -204,46 +206,40 @@ def decode_artifact(data: bytes, kind: type[_Decoded], path: str) -> _Decoded:
     """Decode the bytes of an artifact into its class; `path` is named in the error.
 
     Raises:
-        ArtifactError: GBE502 when they do not fit the class.
+        ArtifactError: GBE502, the bytes are not JSON or do not fit the class.
     """
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ArtifactError(
-            "GBE502", where=Place(format_path(path)), name=os.path.basename(path), reason=reason_of(error)
-        ) from None
+        raise ArtifactError("GBE502", where=Place(format_path(path)), reason=reason_of(error)) from None
 
 
-def _unreadable(path: str, error: OSError) -> ArtifactError:
-    return ArtifactError("GBE507", where=Place(format_path(path)), name=os.path.basename(path), reason=reason_of(error))
-
-
-def reason_of(error: Exception) -> str:
-    """Return the text of an error in lower case, to end a sentence with."""
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return text[:1].lower() + text[1:]
+def _unreadable_error(path: str, error: OSError) -> ArtifactError:
+    """Return the error GBE507 for an artifact that cannot be opened."""
+    where, advice = Place(format_path(path)), advise_on(error, path)
+    return ArtifactError("GBE507", where=where, reason=reason_of(error), advice=advice)
 
 
 def format_path(path: StrPath) -> str:
-    """Return a path for messages: relative to the working directory if it is below that."""
+    """Return a path for messages: relative to the working directory if it is below it, else unchanged."""
     below = os.path.relpath(path)
     return str(path) if below.startswith("..") else below
 
 
 def project_root(folder: StrPath, manifest: Manifest) -> str:
-    """Return the folder of the project that the artifacts belong to. If their folder is a link, the link's place counts."""
+    """Return the folder of the project to which artifacts belong. If their folder is a link, it is the project with the link."""
     return os.path.normpath(os.path.join(os.path.abspath(folder), manifest.project_root))
 
 
 def needed_files(manifest: Manifest) -> tuple[str, ...]:
-    """Return the sorted paths of the project's files that a run needs."""
+    """Return the sorted paths of the project's files that a run imports; files that need not exist are left out."""
     return tuple(sorted(path for path, digest in {**manifest.imports, **manifest.sources}.items() if digest))
 
 
 def find_changed_sources(folder: StrPath, manifest: Manifest) -> tuple[str, ...]:
     """Return the sorted paths of files with agents that have changed since the build.
 
-    Only for artifacts of format 1, which record no other files; use `find_drift` for later ones.
+    Only for artifacts of format 1, which record no other files; for later formats use `find_drift`.
     """
     root = project_root(folder, manifest)
     return tuple(path for path, digest in sorted(manifest.sources.items()) if digest_of(f"{root}/{path}") != digest)
@@ -252,7 +248,7 @@ def find_changed_sources(folder: StrPath, manifest: Manifest) -> tuple[str, ...]
 def digest_of(path: StrPath) -> str:
     """Return the sha256 of a file; `""` when it cannot be read, is not a regular file, or is too large."""
     try:
-        with _open(path) as file:
+        with _open_for_reading(path) as file:
             is_file = (
                 S_ISREG(os.fstat(file.fileno()).st_mode) and os.fstat(file.fileno()).st_size <= MOST_ARTIFACT_BYTES
             )
@@ -264,13 +260,13 @@ def digest_of(path: StrPath) -> str:
 _SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
 """Suffixes of modules in the order in which Python looks for them."""
 _CACHE = "__pycache__"
-_HEAD = 16  # bytes of the header of a .pyc file
+_HEADER_BYTES = 16  # bytes of the header of a .pyc file
 _IS_HASHED = 0b1  # its flag for validation by a hash of the source, not by time
-_OUTSIDE = (sys.stdlib_module_names - {"test"}) | {
+_MODULES_OF_OTHERS = (sys.stdlib_module_names - {"test"}) | {
     *("sitecustomize", "usercustomize", "graphbus_core", "msgspec", "click"),
     *("uvicorn", "starlette", "h11", "anyio", "opentelemetry"),
 }
-"""Modules that Python, GraphBus and its dependencies import; a file of the project with such a name would be imported instead."""
+"""Modules that Python, GraphBus and its dependencies import; they would import a file of the project with such a name instead."""
 
 
 class ImportFinder:
@@ -289,20 +285,27 @@ class ImportFinder:
         self._located: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def locate(self, name: str) -> tuple[str, tuple[str, ...]]:
-        """Return the path of the file for a dotted name (`""`: none), and the folders that contain its submodules."""
+        """Return where Python finds the module with a dotted name.
+
+        Returns:
+            The path of its file, `""` if it has none; and the folders in which its submodules are, each with a slash at its end.
+        """
         found = self._located.get(name)
         if found is None:
             found = self._located[name] = self._locate_uncached(name)
         return found
 
     def _locate_uncached(self, name: str) -> tuple[str, tuple[str, ...]]:
-        """Do what `locate` does, without its memory: search the packages first, as Python does."""
+        """Return what `locate` returns, without using its cache for this name.
+
+        As in Python, a package comes before a module in the same folder, and folders without `__init__` are namespace packages.
+        """
         parent, _, last = name.rpartition(".")
-        homes = self.locate(parent)[1] if parent else self._homes
-        portions: list[str] = []
-        for home in homes:
+        folders = self.locate(parent)[1] if parent else self._homes
+        namespace_folders: list[str] = []
+        for home in folders:
             inner = f"{home}{last}/"
-            is_folder = last in self._listing(home) and bool(self._listing(inner))
+            is_folder = last in self._list_folder(home) and bool(self._list_folder(inner))
             path = self._find_module_file(inner, "__init__") if is_folder else ""
             if path:
                 return path, (inner,)
@@ -310,20 +313,20 @@ class ImportFinder:
             if path:
                 return path, ()
             if is_folder:
-                portions.append(inner)
-        return "", tuple(portions)
+                namespace_folders.append(inner)
+        return "", tuple(namespace_folders)
 
     def _find_module_file(self, folder: str, stem: str) -> str:
-        """Return the path of the module `stem` in a folder with the first suffix that exists; `""` for none."""
-        listing = self._listing(folder)
+        """Return the path of the module `stem` in a folder, with the suffix that Python prefers; `""` if there is none."""
+        listing = self._list_folder(folder)
         for suffix in _SUFFIXES:
             entry = listing.get(stem + suffix)
             if entry is not None and entry.is_file():
                 return f"{folder}{stem}{suffix}"
         return ""
 
-    def _listing(self, folder: str) -> dict[str, os.DirEntry[str]]:
-        """Return name -> entry of a folder; empty for one that cannot be read."""
+    def _list_folder(self, folder: str) -> dict[str, os.DirEntry[str]]:
+        """Return name -> entry of a folder below the root; empty if it cannot be read. The result is cached."""
         found = self._listings.get(folder)
         if found is None:
             try:
@@ -335,17 +338,21 @@ class ImportFinder:
         return found
 
     def find_shadowing_files(self, files: Collection[str], third_party: Collection[str]) -> set[str]:
-        """Return files that are not in `files`, but that Python would import instead of, or as a package of, one of these.
+        """Return the paths of files that are not in `files`, but that Python would import for the name of a module in use.
 
-        A module of Python, of GraphBus or of a third-party package may be shadowed in the same way.
+        Args:
+            files: The files that agents import. Their modules and the packages that contain these are in use.
+            third_party: The third-party modules in use, besides those of Python, GraphBus and its dependencies.
         """
-        outside = _OUTSIDE.union(third_party)
-        tops = {name.partition(".")[0] for home in self._homes for name in self._listing(home)}
-        names = {part for path in files for part in _with_packages(self._name_of(path))} | (tops & outside)
+        modules_of_others = _MODULES_OF_OTHERS.union(third_party)
+        tops = {name.partition(".")[0] for home in self._homes for name in self._list_folder(home)}
+        names = {part for path in files for part in _list_enclosing_packages(self._module_name(path))} | (
+            tops & modules_of_others
+        )
         return {path for name in names if (path := self.locate(name)[0]) and path not in files}
 
-    def _name_of(self, path: str) -> str:
-        """Return the dotted module name of a path."""
+    def _module_name(self, path: str) -> str:
+        """Return the dotted name of the module at a path, which is that of the package for `__init__.py`."""
         home = max((each for each in self._homes if path.startswith(each)), key=len, default="")
         folder, _, file = path[len(home) :].rpartition("/")
         stem = file.partition(".")[0]
@@ -357,55 +364,57 @@ class ImportFinder:
         parts = path.split("/")
         folder = ""
         for part in parts:
-            entry = self._listing(folder).get(part)
+            entry = self._list_folder(folder).get(part)
             if entry is not None and entry.is_symlink():
                 return self._resolve_link(path)
             folder += f"{part}/"
         return None
 
     def _resolve_link(self, path: str) -> str:
+        """Return the real path, relative to the project; `""` if it is outside of the project."""
         root = os.path.realpath(self._root)
         real = os.path.realpath(os.path.join(self._root, path))
         return os.path.relpath(real, root) if real.startswith(os.path.join(root, "")) else ""
 
     def find_unchecked_bytecode(self, path: str) -> Iterator[str]:
-        """Yield compiled files of a source file that are not validated by its time: Python may run them after it has changed."""
+        """Yield the paths of compiled files that Python may run although their source file has changed since."""
         if sys.pycache_prefix is not None or not path.endswith(".py"):
             return
         folder, slash, file = path.rpartition("/")
-        for entry in self._bytecode(folder + slash).get(file.removesuffix(".py"), ()):
+        for entry in self._list_bytecode(folder + slash).get(file.removesuffix(".py"), ()):
             if _is_hashed(entry.path):
                 yield f"{folder}{slash}{_CACHE}/{entry.name}"
 
-    def _bytecode(self, folder: str) -> dict[str, list[os.DirEntry[str]]]:
-        """Return module name -> its compiled files in `__pycache__` of the folder."""
+    def _list_bytecode(self, folder: str) -> dict[str, list[os.DirEntry[str]]]:
+        """Return module name -> its compiled files, for the `__pycache__` in a folder. The result is cached."""
         found = self._compiled.get(folder)
         if found is None:
             found = self._compiled[folder] = {}
-            is_there = _CACHE in self._listing(folder)
-            for name, entry in self._listing(f"{folder}{_CACHE}/").items() if is_there else ():
+            is_there = _CACHE in self._list_folder(folder)
+            for name, entry in self._list_folder(f"{folder}{_CACHE}/").items() if is_there else ():
                 found.setdefault(name.partition(".")[0], []).append(entry)
         return found
 
 
 def _is_hashed(path: str) -> bool:
-    """True for a compiled file that Python validates by a hash, or not at all."""
+    """Return whether Python validates a compiled file by a hash of its source, or not at all; False if it cannot be read."""
     try:
-        with _open(path) as file:
-            head = file.read(_HEAD) or b""
+        with _open_for_reading(path) as file:
+            head = file.read(_HEADER_BYTES) or b""
     except OSError:
         return False
-    return len(head) == _HEAD and bool(head[4] & _IS_HASHED)
+    return len(head) == _HEADER_BYTES and bool(head[4] & _IS_HASHED)
 
 
-def _with_packages(name: str) -> Iterator[str]:
+def _list_enclosing_packages(name: str) -> Iterator[str]:
+    """Yield a dotted module name, then the names of the packages that contain it, innermost first."""
     while name:
         yield name
         name = name.rpartition(".")[0]
 
 
 def find_drift(folder: StrPath, manifest: Manifest) -> tuple[ArtifactError, ...]:
-    """Return an error for each file that agents import and that is not as the artifacts describe it.
+    """Return an error for each file that agents import and that has changed since the artifacts were built.
 
     Returns:
         Sorted by path: GBE508 for a file that has changed, is new or missing, or has become a link; GBE515 for bytecode that
@@ -426,7 +435,10 @@ def find_drift(folder: StrPath, manifest: Manifest) -> tuple[ArtifactError, ...]
 
 
 def find_problems(folder: Path) -> tuple[ArtifactError, ...]:
-    """Return all errors of the artifacts in a folder, and an error for each file that has changed since they were built."""
+    """Return the errors of the artifacts in a folder, and one for each file that has changed since they were built.
+
+    If the manifest cannot be read, its error is the only one.
+    """
     try:
         manifest = load_manifest(folder)
     except ArtifactError as error:

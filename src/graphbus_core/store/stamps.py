@@ -1,4 +1,4 @@
-"""Fingerprints of files, which detect changes since they were taken without reading each file again."""
+"""Fingerprints of files. They detect later changes of the files, and need not read each file again for that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ size, the time and by chance the inode of the file before.
 
 ABSENT: _Status = (-1, 0, 0, 0)
 _RACY_NS = 50_000_000
-"""The resolution of file times. A file that was younger when its status was taken may have changed again without a trace."""
+"""The resolution of file times. A file that is younger when its status is taken may change again without a new status."""
 
 
 class FileStatuses(NamedTuple):
@@ -31,12 +31,13 @@ class FileStatuses(NamedTuple):
 
 
 def take_statuses(root: str, paths: Iterable[str]) -> FileStatuses:
-    """Return the status of the files at these paths below `root`."""
+    """Return the present status of the files at these paths below `root`; it is `ABSENT` for a file that cannot be read."""
     taken_ns = time.time_ns()
-    return FileStatuses(taken_ns, {path: _status(f"{root}/{path}") for path in paths})
+    return FileStatuses(taken_ns, {path: _read_status(f"{root}/{path}") for path in paths})
 
 
-def _status(path: str) -> _Status:
+def _read_status(path: str) -> _Status:
+    """Return the status of a file; ABSENT if it cannot be read."""
     try:
         found = os.stat(path)
     except OSError:
@@ -44,7 +45,8 @@ def _status(path: str) -> _Status:
     return found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns
 
 
-def _newest(status: _Status) -> int:
+def _latest_change_ns(status: _Status) -> int:
+    """Return the later one of the two times in a status: when the content was modified, and when anything was changed."""
     return max(status[1], status[3])
 
 
@@ -69,27 +71,33 @@ class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, statuses: FileStatuses, digests: Mapping[str, str], key: str = "") -> Fingerprint:
-        """Combine the status of files with their digests. The status must be older, so that a change in between is noticed."""
+        """Return the fingerprint with this status and these digests; files without a digest are left out.
+
+        The status must be taken before the digests, so that a change in between is noticed.
+        """
         files = {path: (status, digests[path]) for path, status in statuses.files.items() if path in digests}
         return cls(key, statuses.taken_ns, files)
 
     @property
     def is_racy(self) -> bool:
-        """True when some file was so young that its status does not prove it unchanged; take the fingerprint again later."""
-        return any(_newest(status) >= self.taken_ns - _RACY_NS for status, _ in self.files.values())
+        """True if a file was so young that its status cannot prove it unchanged later; take the fingerprint again then."""
+        return any(_latest_change_ns(status) >= self.taken_ns - _RACY_NS for status, _ in self.files.values())
 
     def unchanged_digests(self, statuses: FileStatuses) -> dict[str, str]:
-        """Return path -> sha256 of the files whose status proves that they have not changed since the fingerprint."""
+        """Return path -> sha256 for the files whose present status proves that they have not changed since the fingerprint."""
         latest_ns = self.taken_ns - _RACY_NS
         known: dict[str, str] = {}
         for path, status in statuses.files.items():
             entry = self.files.get(path)
-            if entry is not None and entry[0] == status and _newest(status) < latest_ns:
+            if entry is not None and entry[0] == status and _latest_change_ns(status) < latest_ns:
                 known[path] = entry[1]
         return known
 
     def is_current(self, root: str, paths: Iterable[str], key: str = "") -> bool:
-        """True when the key and all files are unchanged, and the fingerprint covers all of `paths`."""
+        """Return whether the key and all files of the fingerprint are unchanged, and it covers all of `paths`.
+
+        Only files whose status does not prove this are read.
+        """
         if key != self.key or any(path not in self.files for path in paths):
             return False
         statuses = take_statuses(root, self.files)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphbus_core.errors import ArtifactError, Place
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.model.artifacts import Manifest
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.store.folders import Folder
-from graphbus_core.store.reading import ARTIFACTS, MANIFEST, BuildArtifacts, StrPath, format_path, reason_of
+from graphbus_core.store.reading import ARTIFACTS, MANIFEST, BuildArtifacts, StrPath, format_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,29 +32,31 @@ def encode_artifact(document: Any) -> bytes:
 
 
 def save_artifacts(folder: Path, artifacts: BuildArtifacts) -> Manifest:
-    """Write all artifacts, and the manifest of `artifacts` completed with their digests; return that manifest.
+    """Write all artifacts and a manifest with their digests, and return that manifest. Its other fields are those in `artifacts`.
 
     Raises:
-        ArtifactError: GBE510 when the folder cannot be written; the previous artifacts are unchanged then.
+        ArtifactError: GBE510, the folder cannot be written; the previous artifacts are unchanged then.
+        TypeError: `artifacts` has no manifest.
     """
     if artifacts.manifest is None:
         raise TypeError("artifacts without a manifest cannot be saved")
-    parts = {name: encode_artifact(getattr(artifacts, name.removesuffix(".json"))) for name in ARTIFACTS}
-    digests = {name: sha256_hex(data) for name, data in parts.items()}
+    content_by_name = {name: encode_artifact(getattr(artifacts, name.removesuffix(".json"))) for name in ARTIFACTS}
+    digests = {name: sha256_hex(data) for name, data in content_by_name.items()}
     manifest = msgspec.structs.replace(artifacts.manifest, artifacts=digests)
-    parts[MANIFEST] = encode_artifact(manifest)
+    content_by_name[MANIFEST] = encode_artifact(manifest)
     try:
         with Folder.at(folder, make=True) as opened, lock_folder(opened):
             opened.ignore()
-            _write_together(opened, parts)
+            _write_together(opened, content_by_name)
     except OSError as error:
-        raise ArtifactError("GBE510", where=Place(format_path(folder)), reason=reason_of(error)) from None
+        where, advice = Place(format_path(folder)), advise_on(error, folder)
+        raise ArtifactError("GBE510", where=where, reason=reason_of(error), advice=advice) from None
     return manifest
 
 
 @contextmanager
 def lock_folder(folder: Folder) -> Iterator[None]:
-    """Within the block, hold the lock of the folder; other processes wait for it."""
+    """Within the block, hold the lock of an open folder, after waiting for other processes that hold it."""
     handle = folder.open(".", os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -62,14 +65,14 @@ def lock_folder(folder: Folder) -> Iterator[None]:
         os.close(handle)
 
 
-def _write_together(folder: Folder, parts: Mapping[str, bytes]) -> None:
-    """Write all files under temporary names, then rename them, so that a full disk is noticed before anything is replaced."""
-    for left_over in folder.names():
-        if left_over.startswith(".") and left_over.endswith(".json.tmp"):
-            folder.remove(left_over)
-    temporary = {name: f".{name}.tmp" for name in parts}
+def _write_together(folder: Folder, content_by_name: Mapping[str, bytes]) -> None:
+    """Write all files under temporary names, and then rename them: a full disk is noticed before any file is replaced."""
+    for old_name in folder.names():  # temporary files of a build that was killed
+        if old_name.startswith(".") and old_name.endswith(".json.tmp"):
+            folder.remove(old_name)
+    temporary = {name: f".{name}.tmp" for name in content_by_name}
     try:
-        for name, data in parts.items():
+        for name, data in content_by_name.items():
             folder.write(temporary[name], data)
         for name, fresh in temporary.items():
             folder.replace(fresh, name)
@@ -93,10 +96,10 @@ def write_atomic(path: StrPath, data: bytes) -> None:
 
 
 def refuse_special(path: Path) -> None:
-    """Check that a file may be written at this path: as root, `/dev/stdout` could be replaced by accident.
+    """Raise an error unless the path is free or that of a regular file. Otherwise root could replace `/dev/stdout` by accident.
 
     Raises:
-        OSError: There is a folder, a pipe or a device.
+        OSError: The path is that of a folder, pipe or device.
     """
     if os.path.isdir(path):
         raise IsADirectoryError(EISDIR, os.strerror(EISDIR))

@@ -20,15 +20,16 @@ class FakeTimer:
         self.work: Callable[[], None] | None = work
 
     def cancel(self) -> None:
-        """Cancel the call."""
+        """Cancel the timer, so that its function is not called."""
         self.work = None
 
 
 class FakeClock:
     """A `Clock` whose time passes only in `advance` and `advance_to_next`.
 
-    These call the functions of due timers on the thread of the test, in order, each at its own time; timers that such a function
-    starts are included. An exception of a function is raised by `advance`; later timers then wait for the next `advance`.
+    These methods call the functions of due timers on the thread of the test, in order; during each call, it is the time of that
+    timer. Timers that such a function starts are included. `advance` raises an exception of a function; later timers then wait
+    for the next `advance`.
 
     Args:
         now: The time at the start, in seconds since the epoch; the beginning of 2026 by default.
@@ -50,7 +51,7 @@ class FakeClock:
         return self._elapsed_ns / _NS
 
     def after(self, delay_s: float, work: Callable[[], None]) -> FakeTimer:
-        """Call `work` once `delay_s` seconds have passed."""
+        """Call `work` when `delay_s` seconds have passed; at the next `advance` if they are 0 or negative. Return the timer."""
         timer = FakeTimer(work)
         with self._changing:
             heappush(self._timers, (self._elapsed_ns + max(0, round(delay_s * _NS)), next(self._numbers), timer))
@@ -63,12 +64,12 @@ class FakeClock:
 
     @property
     def waiting(self) -> list[float]:
-        """The seconds until each timer that waits, the next one first."""
+        """The seconds until each waiting timer is due, the next one first."""
         with self._changing:
             return [(due_ns - self._elapsed_ns) / _NS for due_ns, _, timer in sorted(self._timers) if timer.work]
 
     def advance(self, seconds: float) -> int:
-        """Let time pass, and return how many timers have fired.
+        """Let time pass, call the functions of all timers that are due by then, and return how many there were.
 
         Args:
             seconds: How much time passes.
@@ -86,11 +87,11 @@ class FakeClock:
         return fired
 
     def advance_to_next(self) -> bool:
-        """Let time pass until the next timer fires; False when there is none."""
+        """Let time pass until the next timer is due, and call its function; False, and no time passes, if there is none."""
         return self._fire_next(None)
 
     def _fire_next(self, end_ns: int | None) -> bool:
-        """Fire the next timer that is due by `end_ns` (None: any); False when there is none."""
+        """Set the time to that of the next timer, and call its function; False if none is due by `end_ns` (None: any time)."""
         with self._changing:
             work = None
             while self._timers and work is None:
@@ -102,12 +103,12 @@ class FakeClock:
             if work is None:
                 return False
             self._elapsed_ns = max(self._elapsed_ns, due_ns)
-        work()
+        work()  # without the lock, since it may start timers
         return True
 
 
 class BusClock:
-    """The view of a bus on a `FakeClock`: timers run through the bus, on the thread that lets time pass.
+    """The clock of one bus, based on a `FakeClock`: functions of timers run on the bus, on the thread that lets time pass.
 
     Args:
         clock: The clock, which several buses may share.
@@ -121,7 +122,7 @@ class BusClock:
         self._timers: list[FakeTimer] = []
 
     def after(self, delay_s: float, work: Callable[[], None]) -> FakeTimer:
-        """Run `work` on the bus once `delay_s` seconds have passed."""
+        """Run `work` on the bus when `delay_s` seconds have passed, and deliver what it publishes. Return the timer."""
 
         def run() -> None:
             self._run(work)

@@ -34,7 +34,7 @@ class RecordingGraph(Recorded, LiveGraph):
     """
 
     def __init__(self, bus: RecordingBus, members: Iterable[Member], clock: Clock, state_path: str = "") -> None:
-        super().__init__(bus, members, state_path=state_path)
+        super().__init__(bus, members, state_path=state_path)  # an empty path: the state lives in memory
         self.clock = clock
         self._recorded_bus = bus
         self._recorder = bus._recorder
@@ -43,18 +43,18 @@ class RecordingGraph(Recorded, LiveGraph):
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Stop the graph. If the block has raised, that exception counts, and errors of the shutdown are ignored."""
+        """Stop the graph. If the block has raised, errors of the shutdown are ignored, so that they do not hide its exception."""
         if any(raised):
             attempt(self.stop)
         else:
             self.stop()
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
-        """Return the events that a handler could not handle after all attempts, oldest first."""
+        """Return the events whose delivery failed for good, oldest first."""
         return self.bus.dead_letters()
 
     def publish_all(self, *events: tuple[str | Topic[Any], Json]) -> None:
-        """Publish several events, each a tuple (topic, payload), before the first one is delivered."""
+        """Publish several events, each a tuple `(topic, payload)`, before any is delivered; then deliver them on this thread."""
 
         def publish() -> None:
             for topic, payload in events:
@@ -63,13 +63,16 @@ class RecordingGraph(Recorded, LiveGraph):
         self.bus.run(publish)
 
     def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
-        """Wait until the event of a receipt is done; with a `FakeClock` this lets time pass, unless `is_rest_enough`."""
+        """Wait until the event of a receipt is done; with a `FakeClock`, time passes for its retries unless `is_rest_enough`."""
         if isinstance(self.clock, FakeClock) and not is_rest_enough:
             self.settle()
         return super().wait_for(receipt, is_rest_enough=is_rest_enough)
 
     def settle(self, timeout_s: float | None = None) -> bool:
-        """Wait until no event or retry is left; with a `FakeClock` this lets time pass until no timer waits."""
+        """Wait until no event or retry is left; return False if some are left after `timeout_s` seconds (None: no limit).
+
+        With a `FakeClock`, time passes until no timer waits.
+        """
         if not isinstance(self.clock, FakeClock):
             return super().settle(timeout_s)
         self.bus.run(lambda: None)
@@ -117,11 +120,11 @@ def run_graph(
         return graph
 
     def init(artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun) -> RecordingGraph:
-        """Replace the stage `runtime.init_simple_bus`: make a recording graph instead of a plain one."""
+        """Make and start a recording graph; this replaces the stage of a run that starts a plain one."""
         topics, members = compose_from_build(artifacts, modules, config)
-        around = (*middleware, *modules.middleware)
+        wrappers = (*middleware, *modules.middleware)
         bus = RecordingBus(
-            on_error=on_error, clock=time, admit=topics.admit, middleware=around, settings=config.settings
+            on_error=on_error, clock=time, admit=topics.admit, middleware=wrappers, settings=config.settings
         )
         graph = RecordingGraph(bus, members, time, str(state))
         graph.place_of = modules.place_of

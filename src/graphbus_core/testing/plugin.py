@@ -28,10 +28,11 @@ def fake_clock() -> FakeClock:
 
 @pytest.fixture
 def run_graph(fake_clock: FakeClock) -> Iterator[Callable[..., RecordingGraph]]:
-    """A function that starts graphs as `graphbus_core.testing.run_graph` does; they are stopped at the end of the test."""
+    """A function that starts graphs as `graphbus_core.testing.run_graph` does; they are stopped after the test."""
     with ExitStack() as running:
 
         def start(*agents: type[GraphBusNode] | GraphBusNode, **options: Any) -> RecordingGraph:
+            """Start a graph, by default with the clock of the test."""
             return running.enter_context(start_graph(*agents, **{"clock": fake_clock, **options}))
 
         yield start

@@ -25,11 +25,11 @@ from graphbus_core.testing.clock import BusClock, FakeClock
 _EVERYTHING = "/**"
 _HISTORY = 100_000
 _DEFAULTS = RuntimeSettings()
-_MOST = 20
-_WIDEST = 160
+_MOST_LISTED = 20
+_MOST_CHARACTERS = 160
 
-_Thing = tuple[str, object]
-"""An event or call for a message: a line about it, and its payload or arguments."""
+_Listed = tuple[str, object]
+"""An event or call that a message lists: a line about it, and its payload or arguments to compare with the expected fields."""
 
 
 class Delivered(msgspec.Struct, kw_only=True):
@@ -56,7 +56,7 @@ class Recorder:
         self.calls: list[tuple[str, Mapping[str, Any]]] = []
 
     def __call__(self, handling: Handling) -> Iterator[None]:
-        """Record one delivery or call."""
+        """Record one delivery or call, and how it ended."""
         if handling.event is None:
             self.calls.append((handling.name, handling.arguments))
             yield
@@ -71,7 +71,7 @@ class Recorder:
             delivery.error = None if has_returned else sys.exception()
 
     def note_timeout(self, failed: Delivery) -> None:
-        """Record a TimeoutError as the error of a delivery; the middleware itself only sees the cancellation it causes."""
+        """Record the error of a delivery if it is a TimeoutError: the middleware itself sees only the cancellation."""
         if not isinstance(failed.error, TimeoutError):
             return
         for each in self.deliveries:
@@ -92,7 +92,11 @@ class Recorded:
     _recorded_bus: MessageBus
 
     def events(self, topic: str | Topic[Any] = _EVERYTHING, /) -> list[Event]:
-        """Return the events of a topic whose delivery has begun; of all topics by default."""
+        """Return the events of a topic whose delivery has begun; by default of all topics.
+
+        Raises:
+            RunError: GBE610, the topic is malformed.
+        """
         topic = name_of(topic)
         if not is_topic_or_pattern(topic):
             raise RunError("GBE610", topic=topic, reason="it is neither a topic nor a pattern")
@@ -103,11 +107,11 @@ class Recorded:
         return [event.payload for event in self.events(topic)]
 
     def deliveries(self, handler: str = "", /) -> list[Delivered]:
-        """Return the deliveries to a handler `Agent.method`, or to all handlers of `Agent`; to all handlers by default."""
+        """Return the deliveries to a handler `Agent.method`, or to all handlers of `Agent`; by default to all handlers."""
         return [each for each in self._recorder.deliveries if _matches_name(each.handler, handler)]
 
     def failures(self, handler: str = "", /) -> list[Delivered]:
-        """Return the deliveries that failed, even if a retry succeeded."""
+        """Return the deliveries that failed, even if a retry succeeded; `handler` is as for `deliveries`."""
         return [each for each in self.deliveries(handler) if each.error is not None]
 
     def calls(self, method: str, /) -> list[dict[str, Any]]:
@@ -118,30 +122,36 @@ class Recorded:
         """Assert that an event with these payload fields was published on the topic, and return the first such event.
 
         Raises:
-            AssertionError: There is none; the message lists the events that there were.
+            AssertionError: There is none; the message lists the events that were published.
         """
         __tracebackhide__ = True
         topic = name_of(topic)
         events = self.events(topic)
         for event in events:
-            if not _differences(event.payload, fields):
+            if not _find_differences(event.payload, fields):
                 return event
         if events:
-            raise self._failure(f"no event on {topic}{_expectation(fields)}; there were:", map(_event, events), fields)
+            raise self._make_assertion_error(
+                f"no event on {topic}{_describe_fields(fields)}; there were:", map(_describe_event, events), fields
+            )
         every = self.events()
         hint = did_you_mean(topic, {event.topic for event in every})
-        raise self._failure(f"nothing was published on {topic}.{hint} There were:", map(_event, every))
+        raise self._make_assertion_error(
+            f"nothing was published on {topic}.{hint} There were:", map(_describe_event, every)
+        )
 
     def assert_not_published(self, topic: str | Topic[Any], /, **fields: object) -> None:
         """Assert that no event with these payload fields was published on the topic.
 
         Raises:
-            AssertionError: There are some; the message lists them.
+            AssertionError: There are such events; the message lists them.
         """
         __tracebackhide__ = True
-        found = [event for event in self.events(topic) if not _differences(event.payload, fields)]
+        found = [event for event in self.events(topic) if not _find_differences(event.payload, fields)]
         if found:
-            raise self._failure(f"there were events on {topic}{_expectation(fields)}:", map(_event, found))
+            raise self._make_assertion_error(
+                f"there were events on {topic}{_describe_fields(fields)}:", map(_describe_event, found)
+            )
 
     def assert_delivered_to(
         self, handler: str, topic: str | Topic[Any] = _EVERYTHING, /, **fields: object
@@ -161,28 +171,32 @@ class Recorded:
         got = self.deliveries(handler)
         on_topic = [each for each in got if matches(topic, each.event.topic)]
         for each in on_topic:
-            if each.error is None and not _differences(each.event.payload, fields):
+            if each.error is None and not _find_differences(each.event.payload, fields):
                 return each
-        hint = "" if got else did_you_mean(handler, _names(each.handler for each in self._recorder.deliveries))
-        wanted = f"{handler} handled no event{'' if topic == _EVERYTHING else f' on {topic}'}{_expectation(fields)}"
-        things = (_event(each.event) for each in on_topic or got)
-        raise self._failure(f"{wanted}.{hint} It got:", things, fields if on_topic else {})
+        hint = (
+            "" if got else did_you_mean(handler, _add_agent_names(each.handler for each in self._recorder.deliveries))
+        )
+        wanted = f"{handler} handled no event{'' if topic == _EVERYTHING else f' on {topic}'}{_describe_fields(fields)}"
+        listed = (_describe_event(each.event) for each in on_topic or got)
+        raise self._make_assertion_error(f"{wanted}.{hint} It got:", listed, fields if on_topic else {})
 
     def assert_called(self, method: str, /, **arguments: object) -> dict[str, Any]:
         """Assert that `Agent.method`, or any method of `Agent`, was called with these arguments; return all its arguments.
 
         Raises:
-            AssertionError: It was not; the message lists the calls that there were.
+            AssertionError: It was not; the message lists the calls that were made.
         """
         __tracebackhide__ = True
         calls = self.calls(method)
         for each in calls:
-            if not _differences(each, arguments):
+            if not _find_differences(each, arguments):
                 return each
         every = [(name, each) for name, each in self._recorder.calls if not calls or _matches_name(name, method)]
-        hint = "" if calls else did_you_mean(method, _names(name for name, _ in every))
-        head = f"nobody called {method}{_expectation(arguments)}.{hint} Calls were:"
-        raise self._failure(head, (_call(name, each) for name, each in every), arguments if calls else {})
+        hint = "" if calls else did_you_mean(method, _add_agent_names(name for name, _ in every))
+        head = f"nobody called {method}{_describe_fields(arguments)}.{hint} Calls were:"
+        raise self._make_assertion_error(
+            head, (_describe_call(name, each) for name, each in every), arguments if calls else {}
+        )
 
     def assert_no_dead_letters(self) -> None:
         """Assert that every event was handled by all its handlers, retries included.
@@ -193,27 +207,30 @@ class Recorded:
         __tracebackhide__ = True
         letters = self._recorded_bus.dead_letters()
         if letters:
-            things = [
-                (f"{_event_line(each.event)} to {each.subscription or 'nobody'}: {each.error}", None)
+            listed = [
+                (f"{_format_event(each.event)} to {each.subscription or 'nobody'}: {each.error}", None)
                 for each in letters
             ]
-            raise self._failure("there are dead letters:", things)
+            raise self._make_assertion_error("there are dead letters:", listed)
 
-    def _failure(
-        self, head: str, things: Iterable[_Thing], fields: Mapping[str, object] | None = None
+    def _make_assertion_error(
+        self, head: str, listed: Iterable[_Listed], fields: Mapping[str, object] | None = None
     ) -> AssertionError:
-        """Make the error: its head, what there was instead, and the handlers that failed, which is often the reason."""
-        there = list(things)
+        """Return an AssertionError whose message has the line `head`, what was recorded instead, and the handlers that failed.
+
+        For each listed item, the expected `fields` that it lacks or that differ are named.
+        """
+        found_instead = list(listed)
         failed = [
             f"  {each.handler} on {each.event.topic}: {error_line(each.error)}"
             for each in self.failures()
             if each.error
         ]
-        lines = [head if there else f"{head} nothing"]
-        for text, found in there[:_MOST]:
-            lines.append(f"  {text if len(text) <= _WIDEST else f'{text[: _WIDEST - 1]}…'}")
-            lines += [f"      {difference}" for difference in _differences(found, fields or {})]
-        lines += [f"  … and {len(there) - _MOST} more"] if len(there) > _MOST else []
+        lines = [head if found_instead else f"{head} nothing"]
+        for text, found in found_instead[:_MOST_LISTED]:
+            lines.append(f"  {text if len(text) <= _MOST_CHARACTERS else f'{text[: _MOST_CHARACTERS - 1]}…'}")
+            lines += [f"      {difference}" for difference in _find_differences(found, fields or {})]
+        lines += [f"  … and {len(found_instead) - _MOST_LISTED} more"] if len(found_instead) > _MOST_LISTED else []
         lines += ["These handlers have failed:", *failed] if failed else []
         return AssertionError("\n".join(lines))
 
@@ -259,8 +276,8 @@ class RecordingBus(Recorded, MessageBus):
         self._sync.on_failure = self._recorder.note_timeout
 
 
-def _differences(payload: object, fields: Mapping[str, object]) -> list[str]:
-    """Return a sentence for each expected field that is missing or different; empty when all are as expected."""
+def _find_differences(payload: object, fields: Mapping[str, object]) -> list[str]:
+    """Return a line for each field that is missing from a payload or has another value; an empty list if there is none."""
     if not fields:
         return []
     if not isinstance(payload, dict):
@@ -278,31 +295,36 @@ def _differences(payload: object, fields: Mapping[str, object]) -> list[str]:
     return missing + wrong
 
 
-def _expectation(fields: Mapping[str, object]) -> str:
-    """Return the expected fields for a message: ` with total=12, status='open'`; empty for none."""
-    return f" with {_arguments(fields)}" if fields else ""
+def _describe_fields(fields: Mapping[str, object]) -> str:
+    """Return the expected fields as the end of a clause, ` with total=12, status='open'`; the empty string for no fields."""
+    return f" with {_format_arguments(fields)}" if fields else ""
 
 
-def _arguments(fields: Mapping[str, object]) -> str:
+def _format_arguments(fields: Mapping[str, object]) -> str:
+    """Return fields as in a call: `total=12, status='open'`."""
     return ", ".join(f"{name}={value!r}" for name, value in fields.items())
 
 
-def _event(event: Event) -> _Thing:
-    return _event_line(event), event.payload
+def _describe_event(event: Event) -> _Listed:
+    """Return the line for an event, and its payload."""
+    return _format_event(event), event.payload
 
 
-def _call(name: str, arguments: Mapping[str, object]) -> _Thing:
-    return f"{name}({_arguments(arguments)})", dict(arguments)
+def _describe_call(name: str, arguments: Mapping[str, object]) -> _Listed:
+    """Return the line for a call, and its arguments."""
+    return f"{name}({_format_arguments(arguments)})", dict(arguments)
 
 
-def _event_line(event: Event) -> str:
+def _format_event(event: Event) -> str:
+    """Return the topic of an event and its payload as JSON; the topic alone if the payload is None."""
     return event.topic if event.payload is None else f"{event.topic} {msgspec.json.encode(event.payload).decode()}"
 
 
-def _names(handlers: Iterable[str]) -> set[str]:
-    """Return the names of the handlers and of their agents, for suggestions."""
+def _add_agent_names(handlers: Iterable[str]) -> set[str]:
+    """Return the names `Agent.method` and the names `Agent` in them, for suggestions."""
     return {name for handler in handlers for name in (handler, handler.partition(".")[0])}
 
 
 def _matches_name(name: str, wanted: str) -> bool:
+    """Return whether a name `Agent.method` is `wanted` or belongs to the agent `wanted`; True if `wanted` is empty."""
     return not wanted or name == wanted or name.partition(".")[0] == wanted

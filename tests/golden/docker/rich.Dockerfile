@@ -1,4 +1,4 @@
-# Written by `graphbus docker build --serve`. Write it again rather than edit it.
+# Written by `graphbus docker build --serve`. Generate it again instead of editing it.
 
 FROM registry.example.org/python:3.13-slim@sha256:0000000000000000000000000000000000000000000000000000000000000000 AS libraries
 ENV PYTHONDONTWRITEBYTECODE=1 \
@@ -8,16 +8,16 @@ WORKDIR /build
 COPY docker/ docker/
 COPY requirements/prod.txt requirements/prod.txt
 
-# Only what is listed, with its hash, and no code of others is run to install it. There is no pip in the environment.
-# Another index: --build-arg PIP_INDEX_URL=...; the hashes hold for it as well.
+# Installs only the listed packages, compares their hashes, and runs no code of theirs. The environment has no pip.
+# Another index: --build-arg PIP_INDEX_URL=...; the hashes apply to it as well.
 ARG PIP_INDEX_URL
 RUN python -m venv --without-pip /venv && \
     python -m pip --python /venv/bin/python install --no-cache-dir --no-compile --root-user-action=ignore \
         --only-binary=:all: --require-hashes --requirement=docker/requirements.txt --requirement=requirements/prod.txt && \
     /venv/bin/python -c 'import sys; from importlib.util import find_spec; sys.exit("".join(f"no {each} in the requirements\n" for each in sys.argv[1:] if not find_spec(each)) or None)' requests yaml
 
-# The base has no bytecode, and a container cannot write any: without it each start compiles for half a second.
-# It is not compared with its sources, as nothing here changes any more. Packages may bring what is no Python.
+# The base has no bytecode, and a container cannot write any: without it, each start would compile for half a second.
+# It is not compared with its sources, which no longer change. Packages may contain files that are not valid Python.
 RUN python -m compileall -q --invalidation-mode=unchecked-hash -x '/(ensurepip|idlelib|lib2to3|pydoc_data|site-packages|test|tests|tkinter|turtledemo|unittest)/' \
         "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" && \
     { python -m compileall -q --invalidation-mode=unchecked-hash /venv/lib || true; }
@@ -30,8 +30,8 @@ COPY pyproject.toml pyproject.toml
 COPY src/ src/
 COPY build/graph/ build/graph/
 
-# Readable for everybody and writable for nobody, whatever the checkout had. This bytecode is compared with its
-# sources: somebody may mount another file there.
+# The user of the container may read these files, and not write them. Their bytecode is compared with the sources,
+# because other files may be mounted in their place.
 RUN chmod -R u=rwX,go=rX /app /etc/graphbus && \
     python -m compileall -q --invalidation-mode=checked-hash /app && \
     mkdir -p /bytecode/app
@@ -64,6 +64,6 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=5s --start-period=30s --retries=3 \
     CMD ["python", "-m", "graphbus_core.hosting.serving.health", "8080"]
 
-# Bound to [tool.graphbus.powers] by Landlock and seccomp.
+# Landlock and seccomp limit it to [tool.graphbus.powers].
 ENTRYPOINT ["python", "-m", "graphbus_core.runtime", "--confined", "--artifacts", "build/graph"]
 CMD ["--health", "0.0.0.0:8080", "--serve", "0.0.0.0:8765"]

@@ -314,7 +314,7 @@ def test_the_record_of_a_session_whose_changes_fail_the_gate_together_says_so(
         run_build_pipeline(BuildConfig(paths=("agents",), enable_agents=True))
     record = load_session(shop / ".graphbus")
     assert not record.is_applied
-    assert "do not pass the gate together, so none was written: G6.tests: test_a fails" in record.refusal
+    assert "do not pass the gate, so none of them was written: G6.tests: test_a fails" in record.refusal
 
 
 def interrupted_promotion(root: Path) -> None:

@@ -119,7 +119,7 @@ def test_of_those_who_look_at_once_whether_all_is_at_rest_nobody_sleeps_on(monke
 
         def another_settles() -> bool:
             other.start()
-            comes_true(lambda: bus._notifier.waiting and bus._sync._is_looked_for)
+            comes_true(lambda: bus._notifier.waiting and bus._sync._must_notify_at_rest)
             time.sleep(0.01)  # it finds no turn, and sleeps
             return False
 

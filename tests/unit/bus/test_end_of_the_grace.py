@@ -289,9 +289,9 @@ def test_dead_letters_of_a_bus_that_is_closed_are_written_together(tmp_path: Pat
     bus, stuck, sizes = MessageBus(dispatcher=True), Stuck(), list[int]()
 
     class Counting(DeadLetterKeeper):
-        def _write(self) -> None:
+        def _write_pending(self) -> None:
             sizes.append(len(self._pending))
-            super()._write()
+            super()._write_pending()
 
     keeper = Counting(path)
     bus.keeper = keeper

@@ -71,7 +71,7 @@ def test_attempts_and_what_goes_no_further_do_not_flood_the_log(caplog: pytest.L
 
 
 def test_the_kinds_of_failures_that_are_remembered_are_bounded() -> None:
-    floods = dead_letters._Floods()
+    floods = dead_letters._LogLimiter()
     for number in range(3_000):
         floods.count(str(number))
     assert len(floods._kinds) == 1_000

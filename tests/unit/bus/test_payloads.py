@@ -86,11 +86,11 @@ def test_what_json_has_a_form_for_takes_that_form(value: object, plain: object) 
         ({"items": [{"at": range(3)}]}, "items[0].at", "a range"),
         ({"a": {1: "x"}}, "a", "a dict with the key int 1"),
         ([1, [lambda: None]], "[1][0]", "a function"),
-        (math.nan, "the payload", "nan, which JSON does not have"),
-        ({"a": 1.5, "b": math.inf}, "b", "inf, which JSON does not have"),
-        ({"a": [{"b": -math.inf}]}, "a[0].b", "-inf, which JSON does not have"),
-        ({"a": Ratio("nan")}, "a", "nan, which JSON does not have"),
-        (Price(math.nan), "amount", "nan, which JSON does not have"),
+        (math.nan, "the payload", "nan, which JSON cannot represent"),
+        ({"a": 1.5, "b": math.inf}, "b", "inf, which JSON cannot represent"),
+        ({"a": [{"b": -math.inf}]}, "a[0].b", "-inf, which JSON cannot represent"),
+        ({"a": Ratio("nan")}, "a", "nan, which JSON cannot represent"),
+        (Price(math.nan), "amount", "nan, which JSON cannot represent"),
     ],
 )
 def test_what_is_not_json_is_refused_with_its_path(value: object, path: str, found: str) -> None:

@@ -515,7 +515,7 @@ def test_the_traceback_of_an_endless_recursion_is_kept_short(bus: MessageBus) ->
 
 def test_a_refusal_is_logged_with_its_place(bus: MessageBus, caplog: pytest.LogCaptureFixture) -> None:
     def refuses() -> None:
-        raise RunError("GBE643", where=Place("kept/state.sqlite3"), what="The state", reason="it is damaged")
+        raise RunError("GBE643", where=Place("kept/state.sqlite3"), what="The state", reason="it is damaged", advice="")
 
     bus.subscribe("/A/B", refuses)
     bus.publish("/A/B")

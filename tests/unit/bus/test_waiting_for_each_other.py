@@ -22,6 +22,15 @@ def bus(request: pytest.FixtureRequest) -> Iterator[MessageBus]:
         yield bus
 
 
+def publish_after(began: threading.Event, bus: MessageBus, first: str, second: str) -> None:
+    """Publish `second` once the handler of `first` has begun; one dispatcher that took it first might never come to the other."""
+    thread = threading.Thread(target=bus.publish, args=(first,))
+    thread.start()
+    assert began.wait(PATIENCE_S)
+    publish_beside(bus, second)
+    thread.join(PATIENCE_S)
+
+
 def publish_beside(bus: MessageBus, *topics: str) -> None:
     threads = [threading.Thread(target=bus.publish, args=(topic,)) for topic in topics]
     for thread in threads:
@@ -33,7 +42,7 @@ def publish_beside(bus: MessageBus, *topics: str) -> None:
 
 
 def test_two_that_ask_each_other_at_the_same_moment_do_not_wait_for_ever(bus: MessageBus) -> None:
-    both_are_at_work = threading.Barrier(2, timeout=PATIENCE_S)
+    both_are_at_work, later_is_at_work = threading.Barrier(2, timeout=PATIENCE_S), threading.Event()
     log: list[object] = []
 
     def plain(event: Event) -> None:
@@ -44,6 +53,7 @@ def test_two_that_ask_each_other_at_the_same_moment_do_not_wait_for_ever(bus: Me
             log.append(refusal.code)
 
     async def later(event: Event) -> None:
+        later_is_at_work.set()
         await asyncio.to_thread(both_are_at_work.wait)
         try:
             log.append(await bus.request("/Plain/Ask", timeout_s=None))
@@ -57,7 +67,7 @@ def test_two_that_ask_each_other_at_the_same_moment_do_not_wait_for_ever(bus: Me
     bus.subscribe("/Later/Ask", answer_later, owner="Later", name="Later.ask")
     bus.subscribe("/Plain/Go", plain, owner="Plain", name="Plain.go")
     bus.subscribe("/Plain/Ask", lambda event: "plain", owner="Plain", name="Plain.ask")
-    publish_beside(bus, "/Later/Go", "/Plain/Go")
+    publish_after(later_is_at_work, bus, "/Later/Go", "/Plain/Go")
     assert log in (["GBE633", "plain"], ["GBE633", "later"], ["GBE633", "GBE633"])
 
 
@@ -80,12 +90,12 @@ class Bank(GraphBusNode):
 
 
 def test_an_async_method_that_calls_back_who_waits_for_it_is_refused() -> None:
-    with connect(Till, Bank) as graph, pytest.raises(DeadlockError, match=r"Till\.on_open > Bank"):
+    with connect(Till, Bank) as graph, pytest.raises(DeadlockError, match=r"Till\.on_open waits for Bank"):
         graph.publish("/Till/Open")
 
 
 def test_a_handler_is_not_re_entered_by_what_is_done_on_its_stack_meanwhile(bus: MessageBus) -> None:
-    plain_waits, has_asked = threading.Event(), asyncio.Event()
+    plain_waits, errand_began, has_asked = threading.Event(), threading.Event(), asyncio.Event()
     log: list[str] = []
 
     def wait_for_slow(event: Event) -> None:
@@ -97,6 +107,7 @@ def test_a_handler_is_not_re_entered_by_what_is_done_on_its_stack_meanwhile(bus:
         return "slow"
 
     async def errand(event: Event) -> None:
+        errand_began.set()
         await asyncio.to_thread(plain_waits.wait, PATIENCE_S)
         try:
             log.append(await bus.request("/Helper/Ask", timeout_s=PATIENCE_S))
@@ -109,7 +120,7 @@ def test_a_handler_is_not_re_entered_by_what_is_done_on_its_stack_meanwhile(bus:
     bus.subscribe("/Slow/Ask", slow, owner="Slow", name="Slow.ask")
     bus.subscribe("/Helper/Ask", lambda event: bus.request("/Plain/Ask"), owner="Helper", name="Helper.ask")
     bus.subscribe("/Plain/Ask", lambda event: "re-entered", owner="Plain", name="Plain.ask")
-    publish_beside(bus, "/Errand/Go", "/Plain/Go")
+    publish_after(errand_began, bus, "/Errand/Go", "/Plain/Go")
     assert sorted(log) == ["GBE633", "slow"]
 
 

@@ -99,6 +99,7 @@ def _input(tmp_path: Path, schema: str) -> str:
         ("collections.abc.Mapping[str, int]", "dict[str, int]"),
         ("tuple[int, str]", "tuple[int, str]"),
         ("tuple[int, ...]", "tuple[int, ...]"),
+        ("tuple[()]", "tuple"),
         ("set[int]", "set[int]"),
         ("Optional[str]", "str | None"),
         ("Union[int, str, None]", "int | str | None"),

@@ -314,7 +314,7 @@ def _published(tmp_path: Path, body: str, signature: str = "self, x, n: int, s: 
         ("self.publish(f'/T/{x}', {'a': 1})", "", "{a: int}"),
         ("self.publish('/T', None)", "/T", "{}"),
         ("self.publish('/T', x)", "/T", "None"),
-        ("self.publish('/T', BASE)", "/T", "None"),
+        ("self.publish('/T', BASE)", "/T", "{a: int}"),
         ("self.publish('/T', dict(a=1, b=s))", "/T", "{a: int, b: str}"),
         ("self.publish('/T', {**x, 'a': 1})", "/T", "{a: int, ...}"),
         ("self.publish('/T', {'a': 1, **{'b': 2}})", "/T", "{a: int, b: int}"),

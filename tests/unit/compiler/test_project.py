@@ -56,13 +56,13 @@ def _age(root: Path) -> None:
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths of all files that are extracted while the test runs."""
     seen: list[str] = []
-    extract = facts.FactsReader._extract
+    extract = facts.FactsReader._extract_facts
 
     def noted(self: facts.FactsReader, file: facts.ModuleFile) -> facts.FileFacts:
         seen.append(file.path)
         return extract(self, file)
 
-    monkeypatch.setattr(facts.FactsReader, "_extract", noted)
+    monkeypatch.setattr(facts.FactsReader, "_extract_facts", noted)
     return seen
 
 

@@ -220,14 +220,14 @@ def test_what_is_around_a_symbol_stays(text: str, target: str, new: str, gone: s
 @pytest.mark.parametrize(
     ("new", "code", "says"),
     [
-        ("def other(): pass", "GBE309", "FunctionDef other"),
-        ("def helper(): pass\ndef more(): pass", "GBE309", "FunctionDef helper, FunctionDef more"),
-        ("helper = 1", "GBE309", "Assign"),
-        ("", "GBE309", "nothing"),
+        ("def other(): pass", "GBE309", "function other"),
+        ("def helper(): pass\ndef more(): pass", "GBE309", "the function helper, the function more"),
+        ("helper = 1", "GBE309", "an assignment"),
+        ("", "GBE309", "empty"),
         ("def helper(:", "GBE309", "not valid Python"),
         ("  def helper(): pass\nx = 1", "GBE309", "not valid Python"),
-        ("  if a: pass\n  else: pass", "GBE309", "If"),
-        ("def helper():\n    return 0", "GBE304", "changes nothing"),
+        ("  if a: pass\n  else: pass", "GBE309", "the statement `if`"),
+        ("def helper():\n    return 0", "GBE304", "has no effect"),
         ("def helper():\n    return '\udcff'", "GBE309", "utf-8"),
     ],
 )
@@ -254,7 +254,10 @@ def test_a_change_written_for_another_text_is_refused(old: str) -> None:
     error = refused(SHOP, change("helper", "def helper(): pass", old=old))
     assert error.code == "GBE303"
     if old.endswith("7"):
-        assert error.hint == "Line 30 is now 'return 0'; the change has 'return 7'."
+        assert error.hint == (
+            "Read the file again, then write the change for its current code. "
+            "Line 30 is now 'return 0'; the change has 'return 7'."
+        )
 
 
 @pytest.mark.parametrize(
@@ -409,14 +412,14 @@ def test_an_argument_of_a_decorator_is_set_and_the_rest_stays(new: str, old_line
 @pytest.mark.parametrize(
     ("text", "new", "says"),
     [
-        (CONTRACT, "missing(a=1)", "there is none"),
-        (CONTRACT, "schema_method", "must be written as"),
+        (CONTRACT, "missing(a=1)", "does not have it"),
+        (CONTRACT, "schema_method", "are not a call"),
         (CONTRACT, "schema_method(", "not valid Python"),
         (CONTRACT, "schema_method()", "single values or keywords"),
         (CONTRACT, "schema_method(**x)", "single values or keywords"),
-        (CONTRACT, "a(b=1)\nc(d=2)", "must be written as"),
+        (CONTRACT, "a(b=1)\nc(d=2)", "are not a call"),
         (CONTRACT, 'schema_method({"a": int})', "cannot be matched"),
-        ("class A:\n    @s('a')\n    @s('b')\n    def f(self): pass\n", "s('c')", "there are 2"),
+        ("class A:\n    @s('a')\n    @s('b')\n    def f(self): pass\n", "s('c')", "it occurs 2 times"),
         ("class A:\n    @s(*a)\n    def f(self): pass\n", "s('c')", "cannot be matched"),
     ],
 )
@@ -518,7 +521,7 @@ def test_a_quoted_text_that_is_not_there_exactly_once_is_refused(old: str, code:
 def test_the_nearest_lines_are_shown() -> None:
     assert (
         refused(BODY, change("A.f", "x", "retrun a", "search_replace")).hint
-        == "The most similar lines: line 6 'return a'."
+        == "Quote the text exactly as it is in the file. The most similar lines: line 6 'return a'."
     )
     assert "No line is similar" in refused(BODY, change("A.f", "x", "zzzz", "search_replace")).hint
 

@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-from graphbus_core.editing.rungs.suite import _outcomes, inverted_halves
+from graphbus_core.editing.rungs.suite import _find_outcomes, inverted_halves
 from graphbus_core.editing.rungs.trial_environment import ProjectFiles, RungVerdict, TreeState
 from tests.thoroughness import some
 from tests.unit.editing.shop_project import Shop
@@ -110,7 +110,7 @@ ATTACKS = {
         for name in ("1", str(os.getppid())):
             try:
                 with open(f"/proc/{name}/fd/1", "w") as file:
-                    file.write('{"is_sound": true, "said": [], "returncode": 0}')
+                    file.write('{"is_sound": true, "reports": [], "returncode": 0}')
             except OSError:
                 pass
     """,
@@ -130,14 +130,14 @@ ATTACKS = {
             def pytest_pyfunc_call(self, pyfuncitem): return True
         put(Caller())
     """,
-    "a report that is mended by a hook": """
+    "a report that is fixed by a hook": """
         import pytest
-        class Mender:
+        class Fixer:
             @pytest.hookimpl(hookwrapper=True, tryfirst=True)
             def pytest_runtest_makereport(self, item, call):
                 made = yield
                 made.get_result().outcome = "passed"
-        put(Mender())
+        put(Fixer())
     """,
     "a protocol of its own": """
         import pytest
@@ -346,7 +346,7 @@ def test_tests_that_depend_on_each_other_and_fail_at_times_are_no_reason_to_refu
 def test_the_phases_of_a_test_must_follow_each_other(phases: list[tuple[str, str]], outcome: str) -> None:
     steps = [["phase", "t", when, word, False] for when, word in phases]
 
-    assert _outcomes([["begin"], *steps]) == {"t": outcome}  # type: ignore[list-item]
+    assert _find_outcomes([["begin"], *steps]) == {"t": outcome}  # type: ignore[list-item]
 
 
 def test_the_watching_process_says_how_a_command_ended_that_says_nothing(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_the_watching_process_says_how_a_command_ended_that_says_nothing(tmp_pat
     with environment.copy(START) as folder:
         heard = environment.run_watched([sys.executable, "-c", "print('out'); raise SystemExit(7)"], folder, {})
 
-    assert (heard.done.returncode, heard.said, heard.is_sound) == (7, [], True)
+    assert (heard.done.returncode, heard.reports, heard.is_sound) == (7, [], True)
     assert heard.done.stderr == "out\n"
 
 
@@ -369,8 +369,8 @@ def test_each_test_is_turned_in_one_half_and_the_files_still_parse(tmp_path: Pat
     for seed in range(50):
         found = inverted_halves(passed, ProjectFiles(tmp_path, {}), random.Random(seed))
         one, two = found
-        assert one.turned == two.kept
-        assert one.turned | two.turned == {
+        assert one.inverted == two.unchanged
+        assert one.inverted | two.inverted == {
             *(f"{name}::{test}" for test in ("test_total", "test_totals")),
             *(f"{name}::TestStatus::{test}" for test in ("test_status", "test_pair")),
             f"{name}::TestOld::test_equal",

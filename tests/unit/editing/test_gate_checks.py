@@ -39,8 +39,13 @@ def check(folder: Path, command: tuple[str, ...], old: str, new: str, **gate: ob
     ("word", "old", "new", "status"),
     [
         ("2.5", "2.5 * count", "count * 2.5", "passed"),
-        ("2.5", '    """Takes orders."""', '    """Takes orders.\n\n    Of all kinds.\n    """', "passed"),
-        ("wild", "total = 2.5 * count", "total = 2.5 * count  # wild", "failed"),
+        (
+            "2.5",
+            '    """Takes orders."""',
+            '    """Takes orders.\n\n    Of all kinds.\n    """\n    KIND = "any"',
+            "passed",
+        ),
+        ("wild", "total = 2.5 * count", "total = count * 2.5  # wild", "failed"),
         ("total", "total = 2.5 * count", "total = 2.5 * count  # new\n        total += 0.0", "failed"),
     ],
     ids=["as before", "only moved", "a first one", "one more of the same"],
@@ -56,7 +61,7 @@ def test_only_what_is_new_counts(tmp_path: Path, word: str, old: str, new: str, 
 
 
 def test_a_command_that_cannot_be_run_is_no_proof_unless_that_is_allowed(tmp_path: Path) -> None:
-    says = "Without the change, too, no-such-program is not installed where changed code runs."
+    says = "Even without the change, no-such-program is not installed where changed code runs."
     for allowed, status in ((False, "failed"), (True, "not_run")):
         rung = check(tmp_path / status, ("no-such-program",), "2.5 * count", "count * 2.5", allow_unverified=allowed)
         assert (rung.status, rung.code, rung.message) == (status, "G7.unverified", says)

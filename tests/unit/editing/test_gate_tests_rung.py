@@ -110,7 +110,7 @@ def test_a_test_file_that_was_broken_before_does_not_silence_the_others(tmp_path
     assert code_of(shop.replace(*HARMFUL)) == "G6.tests"
     rung = shop.replace(*HARMLESS).rungs[6]
     assert (rung.rung, rung.status) == ("G6", "passed")
-    assert rung.message == "Without the change, too, tests/test_broken.py cannot be collected."
+    assert rung.message == "Even without the change, tests/test_broken.py cannot be collected."
     assert "ModuleNotFoundError: No module named 'package_that_is_not_here'" in shop.heard[-1]
 
 
@@ -173,7 +173,7 @@ def test_tests_without_end_are_tried_once_in_a_session(tmp_path: Path) -> None:
     for report in (first, tree):
         assert code_of(report) == "G6.unverified"
         assert report.rungs[6].message == (
-            "Without the change, too, the tests take longer than timeout_s (4 s); they are not run again in this session. "
+            "Even without the change, the tests take longer than timeout_s (4 s); they are not run again in this session. "
             "Raise timeout_s in [tool.graphbus.gate]."
         )
     assert not second.passed

@@ -573,4 +573,4 @@ def test_the_best_jail_is_taken_or_what_the_settings_ask_for(monkeypatch: pytest
 
     assert getattr(choose_sandbox("jail"), "tier", "") == "landlock"
     assert isinstance(choose_sandbox("process"), ProcessSandbox)
-    assert describe_isolation() == "changed code runs in a jail (landlock)"
+    assert describe_isolation() == "changed code runs in an isolated sandbox (landlock)"

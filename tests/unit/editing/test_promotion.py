@@ -147,7 +147,7 @@ def test_what_is_read_only_is_refused_with_one_message(path: str, mode: int) -> 
         command = [sys.executable, "-c", WITHOUT_RIGHTS, folder, repr(CHANGED)]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert said.startswith("GBE321 ")
-        assert "Nothing was changed" in said
+        assert "The path was not changed" in said
         assert now(config) == before()
         assert sorted(os.listdir(f"{folder}/agents")) == ["a.py", "b.py"]
         assert Journal(config).unfinished() == []
@@ -176,10 +176,7 @@ for attempt in range(2):
           len(os.listdir(root / ".graphbus/journal")))
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert (
-        done.stdout.splitlines()
-        == ["GBE321 This file cannot be written: File too large. Nothing was changed.", "True True 0"] * 2
-    )
+    assert done.stdout.splitlines() == ["GBE321 This path cannot be written: file too large.", "True True 0"] * 2
 
 
 def test_two_processes_never_promote_at_once(config: ResolvedBuild) -> None:

@@ -202,7 +202,7 @@ def test_files_without_a_name_fill_the_disk_only_as_far_as_some_of_it_is_left(
     disk = os.statvfs(folder)
     monkeypatch.setattr(process, "_KEPT_FREE", (disk.f_bavail * disk.f_frsize, 0))
     rooms = iter([(1000, 1000), *[(400, 1000)] * 1000])
-    monkeypatch.setattr(process, "_room", lambda folders: next(rooms))
+    monkeypatch.setattr(process, "_free_space", lambda folders: next(rooms))
 
     done = ProcessSandbox().run(
         [sys.executable, "-c", "import time; time.sleep(20)"], folder, limits=Limits(timeout_s=10)

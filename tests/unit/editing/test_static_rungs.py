@@ -161,6 +161,17 @@ def test_names_that_stand_for_ever_more_are_refused_after_so_many_steps(tmp_path
     assert code_of(report) == "G2.size"
 
 
+def test_code_that_is_nested_too_deeply_to_be_judged_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def give_up(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("graphbus_core.editing.gate.GateRun.check_sense", give_up)
+    report = judged(tmp_path, "x = event")
+    assert code_of(report) == "G2.size"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "count"),
     [

@@ -13,7 +13,7 @@ import pytest
 
 from graphbus_core.editing.rungs.trial_environment import TrialEnvironment
 from graphbus_core.editing.sandboxes.jails import Jail
-from graphbus_core.editing.sandboxes.process import FinishedProcess, Limits, ProcessSandbox, Sandbox, _Scale
+from graphbus_core.editing.sandboxes.process import FinishedProcess, Limits, ProcessSandbox, Sandbox, _Meter
 from graphbus_core.errors import NotJudgedError
 from graphbus_core.model.config import GateConfig, ResolvedBuild, Settings
 
@@ -97,7 +97,7 @@ def test_who_gets_no_time_on_a_busy_machine_is_not_judged(sandbox: Sandbox, tmp_
     with pytest.raises(NotJudgedError) as refusal:
         run(sandbox, "while True: pass", tmp_path, timeout_s=60.0, patience=0.005)
     assert refusal.value.code == "GBE332"
-    assert "too busy to judge" in refusal.value.sentence
+    assert "too busy to test the change" in refusal.value.sentence
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ def test_what_takes_nearly_all_of_the_time_without_the_change_gets_more_with_it(
 def test_what_is_too_much_for_a_moment_is_weighed_again() -> None:
     found = iter(["too much", "", "too much", "too much"])
 
-    assert [_Scale(0.0, lambda: next(found)).look() for _ in range(2)] == ["", "too much"]
+    assert [_Meter(0.0, lambda: next(found)).poll() for _ in range(2)] == ["", "too much"]

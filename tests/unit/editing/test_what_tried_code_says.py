@@ -84,7 +84,7 @@ def leaks(verdict: RungVerdict) -> str:
     """What everybody learns of a verdict, and what the person does."""
     assert verdict is not None
     assert verdict.output, verdict
-    return msgspec.json.encode(gates._rung_result("G", verdict)).decode()
+    return msgspec.json.encode(gates._make_rung_result("G", verdict)).decode()
 
 
 def head(shop: Shop, code: str, **found: str) -> TreeState:

@@ -92,7 +92,7 @@ def test_a_change_that_contradicts_what_was_accepted_since_is_refused_by_the_nam
     shop.workspace.commit(shop.proposal(first))
     before = shop.workspace.file_data(ORDERS)
 
-    with pytest.raises(EditError, match=r"Orders\.order was changed in another way") as caught:
+    with pytest.raises(EditError, match=r"conflicts with another change to Orders\.order") as caught:
         shop.workspace.commit(shop.proposal(second))
 
     assert caught.value.code == "GBE317"
@@ -110,7 +110,7 @@ def test_what_does_not_parse_together_is_refused(tmp_path: Path) -> None:
     shop.workspace.commit(shop.proposal(shop.change(ORDERS, "", text, "search_replace", base)))
     theirs = shop.change(ORDERS, "", base.replace("'three'", '"""three"""'), "search_replace", base)
 
-    with pytest.raises(EditError, match="is not valid Python") as caught:
+    with pytest.raises(EditError, match="makes the file invalid Python") as caught:
         shop.workspace.preview_files([theirs])
 
     assert caught.value.code == "GBE318"

@@ -40,7 +40,7 @@ def test_one_failure_is_raised_as_it_is() -> None:
 
 
 def test_several_failures_are_all_told_and_the_first_gives_the_status() -> None:
-    errors = [BuildError("GBE204", where=Place("a.py"), reason="x"), UsageError("GBE101", path="nowhere")]
+    errors = [BuildError("GBE204", where=Place("a.py"), reason="x", advice=""), UsageError("GBE101", path="nowhere")]
     with pytest.raises(SeveralErrors) as caught:
         raise_all(errors)
     assert caught.value.errors == tuple(errors)

@@ -323,5 +323,5 @@ def test_a_handler_that_fails_at_what_an_on_stop_publishes_keeps_nobody_from_sto
 
 @pytest.mark.parametrize("wrong", ["OrderProcessor", 5, dict])
 def test_what_is_no_agent_is_refused_by_what_it_is(wrong: Any) -> None:
-    with pytest.raises(UsageError, match="neither an agent nor the class of one"):
+    with pytest.raises(UsageError, match="neither an agent class nor an agent object"):
         connect(wrong)

@@ -163,7 +163,7 @@ def test_a_file_that_cannot_be_made_is_told_and_stops_nothing(
     path: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path(path).parent.write_text("in the way")
-    monkeypatch.setattr(dead_letters, "_PENDING", 3)
+    monkeypatch.setattr(dead_letters, "_MOST_PENDING", 3)
     keeper = DeadLetterKeeper(path)
     with caplog.at_level(logging.ERROR, "graphbus.dead_letters"):
         for _ in range(5):

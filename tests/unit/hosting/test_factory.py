@@ -1,4 +1,4 @@
-"""`factory` of `[tool.graphbus.runtime]`: it makes the agents of each graph, or is refused with what would mend it."""
+"""`factory` of `[tool.graphbus.runtime]`: it makes the agents of each graph, or is refused with what would fix it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_graph_that_was_built_makes_its_agents_with_the_factory(
         ("make", "GBE655", "the module or the name is missing"),
         ("my_shop.wirng:make", "GBE655", "the project has no module my_shop.wirng"),
         ("json:dumps", "GBE655", "the project has no module json"),
-        ("my_shop.wiring:mke", "GBE655", "my_shop.wiring has no 'mke'; did you mean 'make'"),
+        ("my_shop.wiring:mke", "GBE655", "my_shop.wiring has no 'mke' (did you mean 'make'?)"),
         ("my_shop.wiring:number", "GBE655", "'int' cannot be called"),
         ("my_shop.wiring:later", "GBE655", "an `async def` function returns an awaitable"),
         ("my_shop.broken:make", "GBE601", "No module named 'nowhere_at_all'"),
@@ -115,7 +115,7 @@ def test_a_factory_that_cannot_be_used_is_refused_with_the_reason(shop: Path, na
         ("my_shop.wiring:confuse", ("my_shop/shop.py", 3)),
     ],
 )
-def test_the_place_of_a_refusal_is_where_it_is_mended(shop: Path, name: str, place: tuple[str, int]) -> None:
+def test_the_place_of_a_refusal_is_where_it_is_fixed(shop: Path, name: str, place: tuple[str, int]) -> None:
     (shop / "pyproject.toml").write_text(configured(name))
     with pytest.raises(GraphBusError) as refused:
         run_graph(shop / ".graphbus")

@@ -1,4 +1,4 @@
-"""`middleware` of `[tool.graphbus.runtime]`: found in the project, in order, or refused with what would mend it."""
+"""`middleware` of `[tool.graphbus.runtime]`: found in the project, in order, or refused with what would fix it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_instruments_of_the_request_go_around_the_middleware_of_the_project(shop
         (":timing", "GBE663", "the module or the name is missing"),
         ("my_shop.arround:timing", "GBE663", "the project has no module my_shop.arround"),
         ("json:dumps", "GBE663", "the project has no module json"),
-        ("my_shop.around:timng", "GBE663", "my_shop.around has no 'timng'; did you mean 'timing'"),
+        ("my_shop.around:timng", "GBE663", "my_shop.around has no 'timng' (did you mean 'timing'?)"),
         ("my_shop.around:counting.nothing", "GBE663", "my_shop.around has no 'counting.nothing'"),
         ("my_shop.around:number", "GBE663", "'int' cannot be called"),
         ("my_shop.around:NeedsMuch", "GBE663", "missing 1 required positional argument: 'much'"),

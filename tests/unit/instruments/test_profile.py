@@ -58,7 +58,7 @@ def test_handlers_and_methods_are_counted_with_their_failures() -> None:
 def test_a_percentile_is_at_most_2_2_percent_off(fraction: float) -> None:
     chance = random.Random(fraction)
     durations = [int(chance.lognormvariate(10, 3)) + 1 for _ in range(5000)]
-    measured = profiling._Measured("A.b", "event")
+    measured = profiling._HandlerCounters("A.b", "event")
     for each in durations:
         measured.add(each)
     exact = sorted(durations)[int(len(durations) * fraction) - 1]
@@ -66,7 +66,7 @@ def test_a_percentile_is_at_most_2_2_percent_off(fraction: float) -> None:
 
 
 def test_the_memory_does_not_grow_with_the_number_of_runs() -> None:
-    measured = profiling._Measured("A.b", "event")
+    measured = profiling._HandlerCounters("A.b", "event")
     before = len(measured.histogram)
     for n in range(1, 10_000):
         measured.add(n * 1000)

@@ -15,6 +15,7 @@ from graphbus_core.errors import ModelError
 from graphbus_core.llm import command
 from graphbus_core.llm.client import FollowUp, ModelPrompt
 from graphbus_core.llm.command import CommandClient, prompt_as_text
+from graphbus_core.llm.providers import advice_on_form, command_to_test
 from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
 
@@ -179,3 +180,13 @@ def test_an_answer_is_whole_when_a_script_opens_its_output_anew() -> None:
         ModelPrompt(shared="", task="hi"), 10
     )
     assert answer.text == "one\ntwo\nthree\n"
+
+
+def test_advice_for_a_program_fits_a_program() -> None:
+    more = {"advice": advice_on_form("command:x"), "test": command_to_test("command:x")}
+    error = ModelError("GBE463", model="command:x", count=3, reason="r", **more)
+
+    assert "larger model" not in error.hint
+    assert "Let the program print only the answer" in error.hint
+    assert "`graphbus doctor --test command:PROGRAM`" in error.hint
+    assert command_to_test("ollama:qwen3") == "graphbus doctor --test ollama:qwen3"

@@ -64,6 +64,16 @@ def test_each_role_has_its_model_and_equal_ones_share_a_client() -> None:
         client.close()
 
 
+def test_a_role_of_the_rules_has_a_client_that_cannot_answer_and_costs_nothing() -> None:
+    clients = open_clients("own", LLMConfig(providers={"own": LOCAL}, evaluator="rules", arbiter=" rules"), {})
+    assert clients.models == {"proposer": "own:small", "evaluator": "rules", "arbiter": "rules"}
+    assert clients.evaluator.price == Price(0, 0)
+    with pytest.raises(ModelError) as caught:
+        clients.arbiter.generate("?")
+    assert caught.value.code == "GBE471"
+    clients.proposer.close()
+
+
 def test_a_role_that_cannot_be_filled_closes_what_was_opened() -> None:
     with pytest.raises(ModelError):
         open_clients("own", LLMConfig(providers={"own": LOCAL}, arbiter="anthropic"), {})
@@ -166,4 +176,4 @@ def test_the_smallest_call_is_made_once_and_tells_latency_tokens_and_cost() -> N
     assert (tried.model, tried.output_tokens, tried.input_usd) == ("stub:test-model", 1, 2.0)
     assert tried.seconds >= 0.05
     assert tried.cost_usd == pytest.approx((tried.input_tokens * 2 + 10) / 1e6)
-    assert [request.body["max_tokens"] for request in server.requests] == [64, 64]
+    assert [request.body["max_tokens"] for request in server.requests] == [16, 16]

@@ -53,7 +53,7 @@ def test_answers_to_the_same_request_are_given_again_in_their_order(tmp_path: Pa
     again.load(decode_answers(path.read_bytes()))
     replayed = TapedClient(RecordedClient("scripted:test"), again)
     assert [replayed.complete(PROMPT, 10).text for _ in range(2)] == ["one", "two"]
-    with pytest.raises(ModelError, match="contains no answer of scripted:test") as failure:
+    with pytest.raises(ModelError, match="contains no answer from scripted:test") as failure:
         replayed.complete(PROMPT, 10)
     assert failure.value.is_final
     assert (replayed.price, client.price) == (None, Price(0.0, 0.0))

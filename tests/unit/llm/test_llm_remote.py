@@ -17,6 +17,7 @@ import pytest
 from graphbus_core.errors import ModelError
 from graphbus_core.llm import sdk
 from graphbus_core.llm.client import Completion, FollowUp, ModelPrompt
+from graphbus_core.llm.endpoint import ModelEndpoint
 from graphbus_core.llm.opening import open_client
 from graphbus_core.llm.providers import KNOWN, Provider
 from graphbus_core.llm.sdk import RemoteClient
@@ -94,7 +95,9 @@ def test_a_request_holds_the_prompt_in_its_order_and_nothing_else(asking: Asking
     first, *rest = request.messages
     assert first.text.replace("\n", "") == "sourcetask"
     assert rest == [("assistant", "an answer"), ("user", "a reply")]
-    assert not {"tools", "tool_choice", "temperature"} & set(request.body)
+    assert not {"tools", "tool_choice"} & set(request.body)
+    expected = 0 if wire == "openai" else None  # models of Anthropic take none
+    assert request.body.get("temperature") == expected, "a server on this machine"
 
 
 @each_wire
@@ -140,8 +143,9 @@ FAILURES = [
     (Failure(403, "not for you"), "GBE442", {"is_final"}),
     (Failure(402, "no credit"), "GBE451", {"is_final"}),
     (Failure(404, "model: test-model"), "GBE443", {"is_final"}),
-    (Failure(400, "prompt is too long"), "GBE444", set()),
-    (Failure(413, "request too large"), "GBE444", set()),
+    (Failure(400, "prompt is too long"), "GBE462", set()),
+    (Failure(413, "request too large"), "GBE462", set()),
+    (Failure(422, "no such parameter"), "GBE444", set()),
     (Failure(302, location="http://127.0.0.1:9/"), "GBE444", {"is_final"}),
     (Failure(307, location="https://api.anthropic.com/"), "GBE444", {"is_final"}),
     (Failure(429, "slow down"), "GBE445", {"is_transient"}),
@@ -207,7 +211,7 @@ def test_a_server_that_is_not_there_cannot_be_reached(wire: Wire) -> None:
     error = refused(client)
     client.close()
     assert (error.code, error.is_transient, error.may_be_billed) == ("GBE446", True, False)
-    assert error.sentence == f"gone cannot be reached at http://127.0.0.1:{port}: Connection refused."
+    assert error.sentence == f"The provider `gone` cannot be reached at http://127.0.0.1:{port}: Connection refused."
 
 
 # --- keys ---------------------------------------------------------------------------------
@@ -279,7 +283,7 @@ def test_the_guard_stops_a_request_to_another_address() -> None:
     import httpx2
 
     provider = Provider("stub", "anthropic", "http://127.0.0.1:9/v1", "STUB_API_KEY")
-    guard = sdk._RequestGuard(sdk.ModelEndpoint(provider, "m", KEY, 1.0))
+    guard = sdk._RequestGuard(ModelEndpoint(provider, "m", KEY, 1.0))
     for address in ("http://127.0.0.1:10/v1", "https://127.0.0.1:9/v1", "http://localhost:9/v1"):
         with pytest.raises(sdk._Blocked):
             asyncio.run(guard.check_request(httpx2.Request("POST", address)))
@@ -426,10 +430,69 @@ def test_a_prompt_that_is_too_long_is_refused_once_even_if_the_server_says_so_la
     asking: Asking, wire: Wire, message: str
 ) -> None:
     error = failed(asking, Broken("error", message=message), wire)
-    assert (error.code, error.is_transient, error.may_be_billed) == ("GBE444", False, True)
+    assert (error.code, error.is_transient, error.may_be_billed) == ("GBE462", False, True)
 
 
 @each_wire
 def test_a_key_that_a_server_repeats_is_not_part_of_the_answer(asking: Asking, wire: Wire) -> None:
     answer = asked(asking, Answer(f"## analysis\nissue: you sent {KEY}\n"), wire)
     assert answer.text == "## analysis\nissue: you sent ***\n"
+
+
+# --- the form of answers --------------------------------------------------------------------------
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"decision": {"type": "string", "enum": ["accept", "reject"]}},
+    "required": ["decision"],
+    "additionalProperties": False,
+}
+FORCED = ModelPrompt(shared="protocol", task="decide", schema=SCHEMA)
+
+
+def test_a_schema_is_sent_as_the_response_format(asking: Asking) -> None:
+    server = asking.server([Answer('{"decision": "accept"}')])
+    client = asking.client(server, "openai")
+    assert client.takes_schema
+    assert client.complete(FORCED, 100).text == '{"decision": "accept"}'
+    sent = server.requests[0].body["response_format"]
+    assert (sent["type"], sent["json_schema"]["schema"], sent["json_schema"]["strict"]) == ("json_schema", SCHEMA, True)
+    client.complete(SHORT, 100)
+    assert "response_format" not in server.requests[1].body
+
+
+def test_anthropic_is_sent_the_schema_where_the_model_takes_one(asking: Asking) -> None:
+    server = asking.server([Answer('{"decision": "accept"}')])
+    client = asking.client(server, "anthropic", model="stub:claude-sonnet-5-5")
+    assert client.complete(FORCED, 100).text == '{"decision": "accept"}'
+    sent = server.requests[0].body["output_config"]["format"]
+    assert (sent["type"], sent["schema"]["required"]) == ("json_schema", ["decision"])
+    older = asking.client(server, "anthropic", model="stub:test-model")
+    assert (refused(older, FORCED).code, older.takes_schema) == ("GBE459", False)
+    assert len(server.requests) == 1
+
+
+def test_a_server_that_refuses_the_schema_is_asked_for_text_from_then_on(asking: Asking) -> None:
+    server = asking.server([Failure(400, "unknown field response_format"), Answer("ok")])
+    client = asking.client(server, "openai")
+    error = refused(client, FORCED)
+    assert (error.code, error.is_final, client.takes_schema) == ("GBE459", False, False)
+    assert "unknown field response_format" in error.sentence
+    assert client.complete(SHORT, 100).text == "ok"
+
+
+def test_a_refusal_is_an_error_where_json_is_demanded(asking: Asking) -> None:
+    client = asking.client(asking.server([Failure(400, "no response_format")]), "openai", answers="json")
+    error = refused(client, FORCED)
+    assert (error.code, error.is_final, client.takes_schema) == ("GBE459", True, True)
+    assert not asking.client(asking.server([Answer("ok")]), "openai", answers="text").takes_schema
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [Failure(400, "the request exceeds the available context size"), Failure(401, "no key"), Failure(503, "busy")],
+)
+def test_another_failure_does_not_count_as_a_refusal(asking: Asking, failure: Failure) -> None:
+    client = asking.client(asking.server([failure]), "openai")
+    assert refused(client, FORCED).code != "GBE459"
+    assert client.takes_schema

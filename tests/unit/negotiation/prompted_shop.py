@@ -83,5 +83,5 @@ def trial_of(project: Project, proposal: Proposal | None = None, **fields: Any) 
     report = GateReport(proposal_id=made.proposal_id, passed=True, rungs=rungs)
     old, new = find_for_agents(project), find_for_agents(after)
     keys = {finding.key for finding in new}
-    mended = tuple(finding for finding in old if finding.key not in keys)
-    return TriedProposal(proposal=made, report=report, after=after, diff=diff, mended=mended)
+    removed = tuple(finding for finding in old if finding.key not in keys)
+    return TriedProposal(proposal=made, report=report, after=after, diff=diff, removed=removed)

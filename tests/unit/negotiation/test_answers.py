@@ -64,6 +64,21 @@ def test_old_code_and_digest_come_from_the_snapshot(view: AgentView) -> None:
     assert (change.old_code, change.base_sha256, change.change_type) == (seen, sha256_hex(seen.encode()), "modify")
 
 
+@pytest.mark.parametrize("operation", ["replace_body", "replace_symbol"])
+def test_the_comment_behind_the_last_line_goes_with_it(operation: str, view: AgentView) -> None:
+    old = view.project.source("agents/order.py").data.replace(b"sum(prices)", b"sum(prices)  # type: ignore")
+    project = view.project.with_files({"agents/order.py": old})
+    code = {
+        "replace_body": "return 2.0\n",
+        "replace_symbol": "def total(self, prices: list) -> float:\n    return 2.0\n",
+    }
+    edit = texts.edit(operation, "agents/order.py", "Order.total", code[operation])
+    draft = _draft(texts.proposal("Two", edit), view_of(project))
+
+    after = Workspace(project).preview_project(draft.code_changes).source("agents/order.py").text
+    assert after.endswith("        return 2.0\n")
+
+
 def test_each_edit_is_written_for_what_the_ones_before_it_leave(view: AgentView) -> None:
     first = texts.swap("agents/order.py", "return sum(prices)", "return sum(prices) * 1", "Order.total")
     second = texts.swap(
@@ -194,9 +209,9 @@ def test_nothing_is_no_proposal(view: AgentView) -> None:
 
 def test_a_repair_keeps_what_it_does_not_say_anew(view: AgentView) -> None:
     old = _draft(texts.proposal("Old", EDIT, intent="add_validation", reason="Old reason", affects=["Stock"]), view)
-    mended = answers.read_repair(f"## proposal\ntitle: New\n{EDIT}", view, old)
-    assert mended
-    assert (mended.title, mended.intent, mended.reason, mended.affects) == (
+    repaired = answers.read_repair(f"## proposal\ntitle: New\n{EDIT}", view, old)
+    assert repaired
+    assert (repaired.title, repaired.intent, repaired.reason, repaired.affects) == (
         "New",
         "add_validation",
         "Old reason",
@@ -207,7 +222,7 @@ def test_a_repair_keeps_what_it_does_not_say_anew(view: AgentView) -> None:
 BAD_PROPOSALS = {
     "no section at all": ("I would not change anything.", "neither"),
     "empty": ("", "neither"),
-    "JSON": ('{"proposal": {"title": "x"}}', "neither"),
+    "an unknown key of JSON": ('{"proposal": {"title": "x"}}', "none of the keys"),
     "both": (PROPOSAL + texts.nothing(), "both"),
     "no edit": ("## proposal\ntitle: x\n", "no section `### edit`"),
     "an unknown operation": (PROPOSAL.replace("replace_symbol", "rewrite"), "'rewrite' is no operation"),
@@ -338,7 +353,7 @@ BAD_EVALUATIONS = {
     "a foreign number": (texts.evaluation("P001") + texts.evaluation("P009"), "about no proposal that you were asked"),
     "two numbers": (texts.evaluation("P001 and P002"), "about no proposal"),
     "twice": (texts.evaluation("P001") * 2, "more than one section"),
-    "an accept with edits": (texts.evaluation("P001", "accept", "x", EDIT), "go with `decision: counter` only"),
+    "an accept with edits": (texts.evaluation("P001", "accept", "x", EDIT), "go with the decision `counter` only"),
     "a counter without edits": (texts.evaluation("P001", "counter"), "needs a section `### edit`"),
     "a counter with a bad edit": (
         texts.evaluation("P001", "counter", "x", EDIT.replace("replace_symbol", "zap")),
@@ -571,3 +586,19 @@ def test_no_code_of_the_standard_library_is_taken_for_a_gap() -> None:
     for path in sorted(Path(ast.__file__).parent.glob("[a-d]*.py")):
         text = path.read_text(encoding="utf-8", errors="replace")
         assert find_gap(text, "") in ("", "..."), path.name
+
+
+@pytest.mark.parametrize("stray", ["```", "````", "```text", "~~~"])
+def test_a_stray_fence_behind_a_vote_ends_the_answer_and_one_in_a_proposal_is_malformed(
+    stray: str, view: AgentView, trials: tuple[TriedProposal, ...]
+) -> None:
+    vote = texts.evaluation("P001", "reject", "The total is no longer sent.")
+    (read,) = answers.read_evaluations(f"{vote}{stray}\n\nAnd so on.\n", view, trials[:1])
+    told = "The total is no longer sent. (Read up to a fence that the answer does not close.)"
+    assert (read.decision, read.reasoning) == ("reject", told)
+    (whole,) = answers.read_evaluations(f"{vote}{stray}\n\n", view, trials[:1])
+    assert whole.reasoning == "The total is no longer sent." + ("" if stray != "```text" else told[28:])
+    with pytest.raises(MalformedAnswer, match="is not closed"):
+        answers.read_drafts(f"{PROPOSAL}{stray}\n", view)
+    with pytest.raises(MalformedAnswer):
+        answers.read_evaluations(f"{vote}{stray}\n{texts.evaluation('P001', 'accept')}", view, trials[:1])

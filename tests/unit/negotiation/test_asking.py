@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from graphbus_core.bus import MessageBus
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.budget import NANO, Amount, Bill, BudgetMeter, current_bill
 from graphbus_core.llm.client import Completion, WorstCase
 from graphbus_core.model.config import Budget
+from graphbus_core.model.messages import Event
 from graphbus_core.model.spending import Price, Usage
 from graphbus_core.negotiation.asking import (
     AffordableBatch,
@@ -19,6 +21,7 @@ from graphbus_core.negotiation.asking import (
     PreparedQuestion,
     SessionBills,
     WorkerPool,
+    announce_waiting,
     answer_in_turn,
     answer_question,
 )
@@ -65,6 +68,45 @@ def test_a_stop_is_heard_while_an_answer_is_awaited() -> None:
     assert reply is stop
 
 
+def test_who_is_asked_and_each_unusable_answer_is_published_while_the_answer_is_awaited() -> None:
+    bus, published, is_told = MessageBus(history=0), [], threading.Event()
+
+    def listen(event: Event) -> None:
+        published.append((event.topic.rpartition("/")[2], event.payload))
+        if event.topic.endswith("Unusable") and event["is_last"]:
+            is_told.set()
+
+    def answer(_view: object) -> None:
+        bill = current_bill()
+        bill.allow_attempt(Amount(1, 1))
+        bill.add_loss(Amount())
+        bill.note_progress(8)
+        bill.add_answer(Completion(text="", model="stub:m"))
+        bill.note_unusable("no section")
+        bill.note_progress(5)
+        assert bill.attempt == 2
+        bill.add_answer(Completion(text="", model="stub:m"))
+        bill.note_unusable("no heading", is_last=True)
+        assert is_told.wait(PATIENCE_S), "it is told before the reply"
+
+    bus.subscribe("/Negotiation/*", listen)
+    bills = SessionBills(BudgetMeter(Budget()))
+    batch = AffordableBatch(bills, [asked("a", answer), asked("b")])
+    pool = WorkerPool(1, lambda: None, announce_waiting(bus))
+    assert len(list(pool(batch))) == 2
+    unusable = [payload for name, payload in published if name == "Unusable"]
+    about = {"agent": "a", "task": "analyze", "proposals": []}
+    assert [dict(each) for each in unusable] == [
+        {**about, "reason": "no section", "is_last": False},
+        {**about, "reason": "no heading", "is_last": True},
+    ]
+    waiting = [payload for name, payload in published if name == "Awaited"]
+    assert waiting[0]["awaited"] == 2
+    assert {each["agent"] for payload in waiting for each in payload["asked"]} >= {"a"}
+    assert waiting[-1] == {"awaited": 0, "characters": 0, "asked": []}
+    assert (bills.spend.unusable, bills.spend.requests) == (2, 2)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_ends_ends_the_session_instead_of_hanging_it() -> None:
     (reply,) = WorkerPool(1, lambda: None)([asked("odd", SystemExit())])
@@ -80,7 +122,7 @@ def test_a_final_failure_ends_the_session_and_any_other_is_one_failed_answer() -
 
     bills = SessionBills(BudgetMeter(Budget()))
     last, one = AffordableBatch(bills, [asked("a", fail(True)), asked("b", fail(False))])
-    assert answer_question(last) == NegotiationStopped("error", "The answer of x was cut off: chance.")
+    assert answer_question(last) == NegotiationStopped("error", "The answer from `x` was cut off: chance.")
     failed = answer_question(one)
     assert isinstance(failed, Analyzed)
     assert "was cut off" in failed.failure

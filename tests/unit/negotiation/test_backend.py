@@ -82,11 +82,11 @@ WAS = AgentInputs(source="1", neighbours={"A": "1", "B": "1"}, findings="1", int
 @pytest.mark.parametrize(
     ("now", "told"),
     [
-        ({"source": "2"}, "its source has changed"),
+        ({"source": "2"}, "the source of the agent has changed"),
         ({"neighbours": {"A": "2", "B": "1"}}, "the contract of A has changed"),
-        ({"neighbours": {"A": "1"}}, "B is no longer its neighbour"),
-        ({"neighbours": {"A": "1", "B": "1", "C": "1"}}, "C has become its neighbour"),
-        ({"findings": ""}, "the findings of the rules about it have changed"),
+        ({"neighbours": {"A": "1"}}, "B is no longer a neighbour of the agent"),
+        ({"neighbours": {"A": "1", "B": "1", "C": "1"}}, "C has become a neighbour of the agent"),
+        ({"findings": ""}, "the findings of the rules about the agent have changed"),
         ({"intent": ""}, "the intent or the goals have changed"),
         ({"policy": "2"}, "the safety settings or the prompts have changed"),
         ({"model": "y"}, "the model has changed from x to y"),

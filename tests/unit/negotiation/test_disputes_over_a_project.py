@@ -68,7 +68,7 @@ def test_two_changes_of_one_line_go_back_to_the_second_author_and_are_voted_on_a
     here = scene()
     here.agents["Order"].drafts[1] = (whole(here, '"mug"', '"cup"'),)
     here.agents["Stock"].drafts[1] = (whole(here, '"mug"', '"jug"'),)
-    here.agents["Stock"].mended = replace_text(ORDER, '"cup"', '"cup and jug"')
+    here.agents["Stock"].repaired = replace_text(ORDER, '"cup"', '"cup and jug"')
     outcome = here.run()
     assert [commit.round for commit in outcome.negotiations.completed] == [1, 2]
     assert b'"cup and jug"' in outcome.workspace.file_data(ORDER)

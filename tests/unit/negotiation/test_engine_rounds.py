@@ -134,7 +134,7 @@ def test_a_gate_that_refuses_without_a_reason_still_refuses() -> None:
     assert state.cases["P001"].refusal == "the gate refused it"
 
 
-def test_a_refused_proposal_goes_back_to_its_author_who_may_mend_it() -> None:
+def test_a_refused_proposal_goes_back_to_its_author_who_may_fix_it() -> None:
     world = World("A", "B")
     world.proposes("A", draft("one", priority=7, finding="GB003"))
     world.gate_says("one", False)

@@ -101,13 +101,13 @@ def test_a_second_malformed_answer_is_a_failure_that_says_why(base: Project) -> 
     with pytest.raises(ModelError) as caught:
         _agent(model).propose(view_of(base))
     assert (caught.value.code, len(model.prompts)) == ("GBE460", 2)
-    assert "scripted:test gave no usable answer in two attempts: There is neither" in caught.value.sentence
+    assert "scripted:test gave no usable answer in two attempts. There is neither" in caught.value.sentence
 
 
 def test_an_answer_that_was_cut_off_is_sent_back_as_too_long(base: Project) -> None:
     model = _in_turn(TOO_LONG, texts.nothing())
     assert _agent(model).propose(view_of(base)) == ()
-    assert "cut off after 1000 tokens: it is too long" in model.prompts[1].turns[1].text
+    assert "cut off at the limit of 1000 tokens" in model.prompts[1].turns[1].text
 
 
 def test_a_complete_looking_answer_that_was_cut_off_counts_for_nothing(base: Project) -> None:
@@ -170,7 +170,7 @@ def test_a_failed_proposer_proposes_nothing(base: Project) -> None:
     reply = answer_question(PreparedQuestion(_agent(lambda _prompt: "x"), AskProposals(1, "Order", 1), view_of(base)))
     assert isinstance(reply, Proposed)
     assert reply.proposals == ()
-    assert reply.failure.startswith("scripted:test gave no usable answer in two attempts: There is neither")
+    assert reply.failure.startswith("scripted:test gave no usable answer in two attempts. There is neither")
     assert reply.failure.endswith("[GBE460]")
 
 
@@ -235,7 +235,8 @@ def test_a_prompt_that_is_too_long_is_not_sent_and_says_what_to_do(tmp_path: Pat
             ask(view_of(project, "Big"))
         assert caught.value.code == "GBE462"
         assert {caught.value.is_final, caught.value.is_transient, caught.value.may_be_billed} == {False}
-    assert "Big was not asked: its prompt has about 15" in caught.value.sentence
+    assert "too long for scripted:test: it has about 15" in caught.value.sentence
+    assert "`max_prompt_tokens` allows 150000, besides 8192 for the answer." in caught.value.sentence
     assert speak.prompts == []
     assert isinstance(agent, ModelAgent)
     assert agent.worst_case(None, view_of(project, "Big"), ()) == WorstCase()

@@ -129,7 +129,7 @@ def test_evaluators_see_the_diff_and_what_breaks(scene: Callable[..., Scene]) ->
     assert "-" in trial.diff
     assert '"code": "mug"' in trial.diff
     assert [(finding.code, finding.agent) for finding in trial.added] == [("GB003", "Stock")]
-    assert trial.mended == ()
+    assert trial.removed == ()
 
 
 def test_agents_see_the_findings_as_they_are_now_and_the_conflicts_of_the_beginning(
@@ -232,7 +232,7 @@ def test_an_analysis_that_fails_is_empty_and_told(scene: Callable[..., Scene], a
 def test_a_repair_is_asked_of_the_author_with_the_gate_s_report(scene: Callable[..., Scene]) -> None:
     here = scene()
     here.agents["Order"].drafts[1] = (replace_text("agents/order.py", "nowhere", "x"),)
-    here.agents["Order"].mended = MORE
+    here.agents["Order"].repaired = MORE
     (record,) = here.run().negotiations.records
     assert (record.status, record.proposal.title) == ("accepted", MORE.title)
 
@@ -370,7 +370,7 @@ def test_a_gate_that_breaks_down_ends_it_and_lets_nothing_through(scene: Callabl
     """Neither the change that could not be judged nor any that was accepted before: there is no result yet."""
     here = scene()
     here.agents["Order"].drafts[1] = (MORE,)
-    here.gate = BrokenGate(EditError("GBE321", reason="no space left"))
+    here.gate = BrokenGate(EditError("GBE321", reason="no space left", advice=""))
     with pytest.raises(EditError, match="no space left"):
         here.run()
     negotiations = load_session(here.config.artifacts_dir).negotiations

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -27,11 +28,13 @@ from graphbus_core.model.proposals import (
     RungResult,
     SchemaChange,
 )
-from graphbus_core.negotiation import answer_format, answers, edit_blocks, prompts
+from graphbus_core.negotiation import answer_format, answer_rules, answers, contract_text, edit_blocks, prompts
 from graphbus_core.negotiation.agents import AgentView, Analysis
-from graphbus_core.negotiation.answer_format import EXAMPLES, PROTOCOL_VERSION, edit_text
-from graphbus_core.negotiation.prompts import contract_of, fence_data, fence_mark, map_of
+from graphbus_core.negotiation.answer_format import edit_text
+from graphbus_core.negotiation.answer_rules import EXAMPLES, PROTOCOL_VERSION
+from graphbus_core.negotiation.contract_text import contract_of, fence_data, fence_mark, map_of
 from graphbus_core.schema.types import STR, Field, Schema
+from tests.fakes import model_texts as texts
 from tests.fakes.model_texts import asked_in, data_in, without_data
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
@@ -66,15 +69,54 @@ def _text(prompt: ModelPrompt) -> str:
 # --- the order of a prompt ---------------------------------------------------------------------
 
 
-def test_the_shared_part_is_the_same_for_all_agents_tasks_and_rounds(base: Project, tmp_path: Path) -> None:
-    found = {prompt.shared for name in ("Order", "Stock") for prompt in _all_prompts(base, name).values()}
+VOTES = ("evaluate", "arbitrate")
+
+
+def test_the_shared_part_is_the_same_for_all_agents_and_rounds(base: Project, tmp_path: Path) -> None:
+    order, stock = _all_prompts(base, "Order"), _all_prompts(base, "Stock")
+    assert [prompt.shared for prompt in order.values()] == [prompt.shared for prompt in stock.values()]
+    found = {prompt.shared for task, prompt in order.items() if task not in VOTES}
     found |= {prompts.ask_proposals(view_of(base, round=7)).shared}
     found |= {prompts.ask_proposals(view_of(shop(tmp_path / "elsewhere"))).shared}
     assert len(found) == 1
 
 
-def test_the_own_part_is_the_same_for_all_tasks_of_an_agent(base: Project) -> None:
-    assert len({prompt.own for prompt in _all_prompts(base).values()}) == 1
+def test_the_own_part_is_the_same_for_all_tasks_about_the_own_class_and_for_all_votes(base: Project) -> None:
+    made = _all_prompts(base)
+    assert len({prompt.own for task, prompt in made.items() if task not in VOTES}) == 1
+    assert len({prompt.own for task, prompt in made.items() if task in VOTES}) == 1
+
+
+def test_a_vote_is_asked_with_what_it_needs_and_no_more(base: Project) -> None:
+    made = _all_prompts(base, "Stock")
+    vote = made["evaluate"]
+    for needed in ("source of your class", "diff of P001", "gate on P001"):
+        assert data_in(vote, needed)
+    assert len(_text(vote)) < 0.7 * len(_text(made["propose"]))
+    asked = prompts.ask_evaluations(view_of(base, "Stock"), [trial_of(base)], is_json=True)
+    assert len(_text(asked)) < 0.5 * len(_text(made["propose"]))
+    for left_out in ("rest of your file", "The contracts of all agents", "What static rules find", "memory"):
+        assert left_out not in _text(asked)
+
+
+def test_what_a_small_context_cannot_hold_is_left_out_in_the_stated_order(base: Project) -> None:
+    view = view_of(base, analysis=Analysis(potential_issues=("no check",)))
+    view = view_of(base, analysis=view.analysis, history=(_record(view, src="Order", status="rejected", votes={}),))
+    shown = {
+        "memory": "memory",
+        "rest of the file": "rest of your file",
+        "contracts of others": "contracts",
+        "analysis": "your analysis",
+    }
+    assert tuple(shown) == prompts.LEFT_OUT
+    sizes = []
+    for count in range(len(prompts.LEFT_OUT) + 1):
+        prompt = prompts.ask_proposals(view, left_out=prompts.LEFT_OUT[:count])
+        sizes.append(len(_text(prompt)))
+        for number, name in enumerate(prompts.LEFT_OUT):
+            assert (f": {shown[name]}>>" in _text(prompt)) == (number >= count), (count, name)
+        assert data_in(prompt, "source of your class")
+    assert sizes == sorted(sizes, reverse=True)
 
 
 def test_a_quiet_round_asks_the_same_bytes_again(base: Project) -> None:
@@ -96,6 +138,14 @@ def test_a_malformed_answer_goes_back_with_its_faults(base: Project) -> None:
     assert "- This is wrong.\n- That too.\n" in again.turns[1].text
     assert asked_in(again).attempt == 2
     assert prompts.ask_again(prompt, "", ["x"]).turns[0].text
+
+
+def test_of_an_answer_that_was_cut_off_only_the_head_goes_back(base: Project) -> None:
+    long = "".join(f"line {number}\n" for number in range(1000))
+    again = prompts.ask_again(prompts.ask_analysis(view_of(base)), long, ["It was cut off."], is_cut_off=True)
+    assert again.turns[0].text.startswith("line 0\nline 1\n")
+    assert len(again.turns[0].text) < 500
+    assert prompts.ask_again(prompts.ask_analysis(view_of(base)), long, ["x"]).turns[0].text == long
 
 
 # --- what is in it -----------------------------------------------------------------------------
@@ -351,10 +401,10 @@ def test_the_mark_follows_from_the_content_and_is_not_in_it() -> None:
 
 
 def test_a_mark_that_the_content_guessed_becomes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompts, "sha256_hex", lambda data: "ab" * 32)
-    assert prompts.fence_mark("abab") == "ab" * 6
-    assert prompts.fence_mark("ab" * 10) == "ab" * 10 + "a"
-    assert len(prompts.fence_mark("ab" * 32)) == 65
+    monkeypatch.setattr(contract_text, "sha256_hex", lambda data: "ab" * 32)
+    assert fence_mark("abab") == "ab" * 6
+    assert fence_mark("ab" * 10) == "ab" * 10 + "a"
+    assert len(fence_mark("ab" * 32)) == 65
 
 
 def test_a_prompt_holds_nothing_of_the_environment(base: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,7 +453,7 @@ def test_neighbours_of_a_large_graph_are_shown_by_their_contracts(tmp_path: Path
 
 # --- prompts that change are other questions -----------------------------------------------------
 
-RENDERED = {1: "0c0a52a7b98c46ea"}
+RENDERED = {3: "4260e13236b92a27"}
 """PROTOCOL_VERSION -> digest of the prompts below."""
 
 
@@ -425,7 +475,7 @@ def test_prompts_that_change_have_a_new_version(tmp_path: Path) -> None:
     digest = sha256_hex(msgspec.json.encode(rendered))[:16]
     assert RENDERED.get(PROTOCOL_VERSION) == digest, (
         "The prompts have changed, so that agents that have settled would not be asked again and a replay would find no answers: "
-        f"raise PROTOCOL_VERSION in negotiation/answer_format.py, and renew this to {{VERSION: {digest!r}}}."
+        f"raise PROTOCOL_VERSION in negotiation/answer_rules.py, and renew this to {{VERSION: {digest!r}}}."
     )
 
 
@@ -435,14 +485,15 @@ PAGE = (Path(__file__).parents[3] / "docs/answer-format.md").read_text(encoding=
 
 
 def test_the_page_shows_the_examples_of_the_prompt() -> None:
-    for example in answer_format.EXAMPLES.values():
+    for example in EXAMPLES.values():
         assert f"````text\n{example}````\n" in PAGE
 
 
 def test_the_page_and_the_prompt_name_every_operation() -> None:
-    for operation in get_args(Operation):
+    for operation in (*get_args(Operation), "replace_body"):
         assert f"| `{operation}` |" in PAGE
-        assert f"`### edit {operation} PATH" in answer_format.answer_format()
+        assert f"`### edit {operation} PATH" in answer_rules.describe_answers("propose", is_json=False)
+        assert f"| `{operation}` |" in answer_rules.describe_answers("propose", is_json=True)
 
 
 def test_the_page_names_every_key_and_limit() -> None:
@@ -450,27 +501,44 @@ def test_the_page_names_every_key_and_limit() -> None:
         assert f"`{key}`" in PAGE, key
     for limit in (answer_format.MAX_ANSWER_BYTES, answers.MAX_PROPOSALS, edit_blocks.MAX_EDITS, answer_format.MAX_TEXT):
         assert f"{limit:,}" in PAGE
-    assert f"This is version {answer_format.PROTOCOL_VERSION};" in PAGE
+    assert f"This is version {PROTOCOL_VERSION};" in PAGE
 
 
 # --- the example in the prompt -----------------------------------------------------------------
 
 
-def test_every_example_parses(base: Project) -> None:
-    view, trials = view_of(base), (trial_of(base), trial_of(base, proposal_id="P002"))
+def test_every_example_has_the_form_of_an_answer_and_is_refused_as_one(base: Project) -> None:
+    view, trial = view_of(base), trial_of(base)
+    readers: dict[str, Callable[[str], object]] = {
+        "analyze": answers.read_analysis,
+        "propose": lambda text: answers.read_drafts(text, view),
+        "evaluate": lambda text: answers.read_evaluations(text, view, [trial]),
+        "counter": lambda text: answers.read_evaluations(text, view, [trial]),
+        "arbitrate": lambda text: answers.read_decision(text, view, trial),
+    }
+    shown = "".join(prompt.shared for prompt in _all_prompts(base).values())
+    assert answers.read_drafts(EXAMPLES["nothing"], view) == ()
     for task, example in EXAMPLES.items():
-        assert example in prompts.ask_analysis(view).shared
-        if task == "analyze":
-            assert answers.read_analysis(example).schema_expectations
-        elif task == "propose":
-            (draft,) = answers.read_drafts(example, view)
-            assert [change.operation for change in draft.code_changes] == ["replace_symbol", "search_replace"]
-        elif task == "nothing":
-            assert answers.read_drafts(example, view) == ()
-        elif task == "evaluate":
-            assert [vote.decision for vote in answers.read_evaluations(example, view, trials)] == ["reject", "counter"]
-        else:
-            assert answers.read_decision(example, view, trials[0]).decision == "accept"
+        assert example in shown
+        if task in ("nothing", "evidence"):
+            continue
+        with pytest.raises(answers.MalformedAnswer, match="is from the example"):
+            readers[task](example.replace("P000", "P001"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "title: Refuse to light a lamp without oil",
+        "reason: a LAMP without oil goes out at once, and no pilot at sea notices",
+    ],
+)
+def test_one_line_of_an_example_is_enough_to_refuse_an_answer(base: Project, line: str) -> None:
+    edit = texts.swap("agents/order.py", "LIMIT = 10", "LIMIT = 11")
+    own = f"## proposal\ntitle: Raise the limit\nreason: Ten is too few for a weekend.\n{edit}"
+    assert len(answers.read_drafts(own, view_of(base))) == 1
+    with pytest.raises(answers.MalformedAnswer, match="is from the example"):
+        answers.read_drafts(own.replace("title: Raise the limit", line), view_of(base))
 
 
 def test_an_edit_is_shown_as_it_would_be_written(base: Project) -> None:

@@ -1,4 +1,4 @@
-"""Defects as people make them, in a project of eight agents: most of what is found is mended, and nothing is mended wrongly."""
+"""Defects as people make them, in a project of eight agents: most of what is found is fixed, and nothing is fixed wrongly."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ DEFECTS: dict[str, Defect] = {
     "a field and its parameter": (("mailer", '"subject": str}', '"headline": str}'),),
     "a value of another type": (("orders", '"quantity": quantity, "customer', '"quantity": str(quantity), "customer'),),
 }
-UNMENDED = {
+UNFIXED = {
     "a topic with a word left out",
     "an argument left out that is nowhere",
     "a method renamed",
@@ -119,7 +119,7 @@ UNMENDED = {
 
 
 class Outcome(NamedTuple):
-    """What became of a defect: what was found, the texts after all that was mended, and what is found in them."""
+    """What became of a defect: what was found, the texts after all that was fixed, and what is found in them."""
 
     found: frozenset[object]
     files: dict[str, str]
@@ -136,8 +136,8 @@ def wrong_files(defect: Defect) -> dict[str, str]:
     return files
 
 
-def mended(root: Path, files: Mapping[str, str], limit: int = 9) -> Outcome:
-    """Let `check --fix` and then the agents mend a project, with the gate as strict as it is where nothing is run."""
+def fixed(root: Path, files: Mapping[str, str], limit: int = 9) -> Outcome:
+    """Let `check --fix` and then the agents fix a project, with the gate as strict as it is where nothing is run."""
     write_project(root, {"pyproject.toml": "", **files})
     settings = Settings(safety=SafetyConfig(max_file_changes_per_commit=limit), gate=GateConfig(allow_unverified=True))
     config = ResolvedBuild(root=str(root), paths=(str(root),), settings=settings, dry_run=True)
@@ -162,13 +162,13 @@ def _text(project: Project, path: str) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(DEFECTS))
-def test_what_is_mended_is_what_was_meant(tmp_path: Path, name: str) -> None:
+def test_what_is_fixed_is_what_was_meant(tmp_path: Path, name: str) -> None:
     files = wrong_files(DEFECTS[name])
-    outcome = mended(tmp_path, files)
+    outcome = fixed(tmp_path, files)
     assert outcome.found
     assert outcome.left <= outcome.found
     texts = {path: text.replace(ADDED_IMPORT, "") for path, text in outcome.files.items()}
-    expected = files if name in UNMENDED else FILES
+    expected = files if name in UNFIXED else FILES
     right = {path: without_import(text) for path, text in expected.items()}
     assert {path: without_import(text) for path, text in texts.items()} == right
 
@@ -181,9 +181,9 @@ def without_import(text: str) -> str:
     return text.replace("import depends_on, schema_method", "import schema_method")
 
 
-def test_most_of_what_is_found_is_mended() -> None:
+def test_most_of_what_is_found_is_fixed() -> None:
     assert len(DEFECTS) > 28
-    assert len(DEFECTS.keys() - UNMENDED) / len(DEFECTS) > 0.8
+    assert len(DEFECTS.keys() - UNFIXED) / len(DEFECTS) > 0.8
 
 
 def accepted(outcome: Outcome) -> list[tuple[str, ...]]:
@@ -193,7 +193,7 @@ def accepted(outcome: Outcome) -> list[tuple[str, ...]]:
 
 def test_a_rename_that_several_files_share_is_one_proposal(tmp_path: Path) -> None:
     files = wrong_files(DEFECTS["a key misspelled at all ends but the declaration"])
-    outcome = mended(tmp_path, files)
+    outcome = fixed(tmp_path, files)
     assert accepted(outcome) == [("agents/mailer.py", "agents/orders.py", "agents/shipping.py")]
     (record,) = outcome.records
     assert record.proposal.title == "Send 'customer_email' instead of 'customer_emial' in 3 places"
@@ -201,15 +201,15 @@ def test_a_rename_that_several_files_share_is_one_proposal(tmp_path: Path) -> No
 
 def test_a_rename_of_several_readers_is_one_proposal_unless_the_limit_is_lower(tmp_path: Path) -> None:
     files = wrong_files(DEFECTS["a key abbreviated by its readers"])
-    assert accepted(mended(tmp_path / "9", files)) == [("agents/mailer.py", "agents/shipping.py")]
-    outcome = mended(tmp_path / "1", files, limit=1)
+    assert accepted(fixed(tmp_path / "9", files)) == [("agents/mailer.py", "agents/shipping.py")]
+    outcome = fixed(tmp_path / "1", files, limit=1)
     assert sorted(accepted(outcome)) == [("agents/mailer.py",), ("agents/shipping.py",)]
     assert outcome.files == FILES
 
 
 def test_half_a_rename_is_not_made_where_the_limit_is_lower(tmp_path: Path) -> None:
     files = wrong_files(DEFECTS["a key misspelled at all ends but the declaration"])
-    outcome = mended(tmp_path, files, limit=1)
+    outcome = fixed(tmp_path, files, limit=1)
     assert {record.refusal for record in outcome.records} == {
         "it changes 3 files, and max_file_changes_per_commit is 1"
     }

@@ -369,12 +369,12 @@ def trial(
         ({}, "accept", "no schema impact on my side"),
         ({"path": "agents/stock.py"}, "accept", "my code changes, my contracts do not"),
         ({"changes": ("Stock.work",)}, "accept", "my contract changes as it says, and all my edges still fit"),
-        ({"mended": (finding(),)}, "accept", "it mends GB003 on my side"),
-        ({"mended": (finding(agent="Other"),)}, "accept", "no schema impact on my side"),
+        ({"removed": (finding(),)}, "accept", "it fixes GB003 on my side"),
+        ({"removed": (finding(agent="Other"),)}, "accept", "no schema impact on my side"),
         ({"added": (finding(agent="Other"),)}, "accept", "no schema impact on my side"),
         ({"added": (finding(),)}, "reject", "it would break my side: it breaks"),
         ({"added": (finding(agent="Other", related="Stock"),)}, "reject", "it would break my side: it breaks"),
-        ({"added": (finding(),), "mended": (finding("GB001"),)}, "reject", "it would break my side: it breaks"),
+        ({"added": (finding(),), "removed": (finding("GB001"),)}, "reject", "it would break my side: it breaks"),
     ],
 )
 def test_a_judgement_is_computed_from_what_the_rules_find_on_its_own_edges(
@@ -391,17 +391,17 @@ def test_a_judgement_is_computed_from_what_the_rules_find_on_its_own_edges(
     ("given", "decision", "reasoning"),
     [
         (
-            {"mended": (finding(),)},
+            {"removed": (finding(),)},
             "accept",
-            "it passed the gate, mends GB003 and breaks no contract (0 for, 0 against)",
+            "it passed the gate, fixes GB003 and breaks no contract (0 for, 0 against)",
         ),
-        ({}, "reject", "it mends nothing, and any change is a risk (0 for, 0 against)"),
+        ({}, "reject", "it fixes nothing, and any change is a risk (0 for, 0 against)"),
         (
-            {"added": (finding(),), "mended": (finding(),)},
+            {"added": (finding(),), "removed": (finding(),)},
             "reject",
             "it breaks something: it breaks (0 for, 0 against)",
         ),
-        ({"passed": False, "mended": (finding(),)}, "reject", "the gate refused it (0 for, 0 against)"),
+        ({"passed": False, "removed": (finding(),)}, "reject", "the gate refused it (0 for, 0 against)"),
     ],
 )
 def test_the_arbiter_is_conservative_and_always_explains(
@@ -414,7 +414,7 @@ def test_the_arbiter_is_conservative_and_always_explains(
 
 def test_the_arbiter_counts_the_votes_in_its_explanation(shop: Callable[..., Project]) -> None:
     project = shop()
-    case = trial(project, mended=(finding(),))
+    case = trial(project, removed=(finding(),))
     votes = RuleAgent("Stock").evaluate(view_of(project, "Stock"), [case]) * 2
     word = RuleAgent("Judge", is_arbiter=True).arbitrate(view_of(project, "Judge"), case, votes)
     assert "(2 for, 0 against)" in word.reasoning
@@ -439,7 +439,7 @@ def test_the_settings_may_name_the_arbiters(shop: Callable[..., Project]) -> Non
 
 def test_an_arbiter_that_is_not_there_is_an_error_with_the_nearest(shop: Callable[..., Project]) -> None:
     project = shop(safety=SafetyConfig(arbiter_agents=("Jugde",)))
-    with pytest.raises(NegotiationError, match=r"names Jugde, which is not an agent .* Did you mean 'Judge'") as info:
+    with pytest.raises(NegotiationError, match=r"lists Jugde, which is not an agent .* Did you mean 'Judge'") as info:
         activate_agents(project.definitions, project.order.order, project.config)
     assert info.value.code == "GBE401"
 
@@ -455,7 +455,7 @@ def test_a_domain_of_one_who_is_no_arbiter_is_refused(shop: Callable[..., Projec
 # --- the whole -------------------------------------------------------------------------------
 
 
-def test_rule_agents_mend_what_they_can_and_converge(shop: Callable[..., Project]) -> None:
+def test_rule_agents_fix_what_they_can_and_converge(shop: Callable[..., Project]) -> None:
     project = shop()
     agents = activate_agents(project.definitions, project.order.order, project.config)
     outcome = negotiate(project, agents)

@@ -33,6 +33,7 @@ def test_a_session_in_which_nobody_could_answer_fails_and_settles_nobody(tmp_pat
     assert refused.value.code == "GBE426"
     assert refused.value.status == 5
     assert "connection refused" in refused.value.sentence
+    assert "`graphbus doctor --test scripted:test`" in refused.value.hint
     assert load_session(root / ".graphbus").negotiations.ending.reason == "error"
     assert not (root / ".graphbus" / "negotiation.lock").exists()
 

@@ -113,7 +113,7 @@ def test_a_session_may_have_a_name_of_its_own_if_it_is_free(tmp_path: Path) -> N
     for is_kept in (True, False):
         with pytest.raises(NegotiationError, match="mine already exists") as info:
             claim_session(tmp_path, "mine", is_kept=is_kept)
-        assert "`session` empty" in info.value.hint
+        assert "leave the name out" in info.value.hint
 
 
 def test_everybody_who_claims_a_name_at_once_gets_one_of_his_own(tmp_path: Path) -> None:

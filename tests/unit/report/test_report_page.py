@@ -89,16 +89,17 @@ def test_nothing_in_the_page_names_another_place() -> None:
         "One name for one thing, and nothing negative",
         "arbiter: example:large, evaluator: example:small, proposer: example:large",
         "Gate: refused at G1.stale Gate again: passed Votes: 1 accept, 1 reject Arbiter Judge: accept",
-        "Merged with what others changed in agents/mail.py Sent back: P001 renamed the field Votes: 1 accept",
-        "A person said yes (at last) Commit C002: everybody agreed",
+        "Merged with other accepted changes in agents/mail.py Sent back: P001 renamed the field Votes: 1 accept",
+        "A person answered yes (at last) Commit C002: all agents agreed",
         "Gate: passed Votes: 1 reject, 1 abstain Gate again: passed Commit C003",
         "Commit C003: a person decided",
         "Proposed against P002",
         "Stock 2 proposals too many: more than 3 proposals in a round",
         "Prices gave no usable answer (evaluate): the answer was cut off",
-        "Nobody had anything to propose.",
+        "No agent made a proposal in this round.",
         "G3 Capability Refused G3.file agents/audit.py:14 open() writes a file",
         "G6 Tests Not run – the project has no tests",
+        "Audit.on_placed (/Order/Placed) no longer reads total.",
         "The gate did not check it.",
         "Evidence (test, verified: a veto) def test_total(): assert place([{'price': 0.99}]) == 0.99",
         "Evidence (contract, unsubstantiated) Somebody may compare cents. nobody does",
@@ -142,11 +143,11 @@ def test_a_session_in_which_nobody_proposed_anything_has_a_page() -> None:
     nothing = replace(record.negotiations, completed=(), records=(), ending=ending)
     shown = Outline(render_page(Story(replace(record, negotiations=nothing, arbiters=()), None)).decode())
     assert shown.open == []
-    assert "Nobody proposed anything. " in shown.text
+    assert "No agent made a proposal. " in shown.text
     assert "Nothing was accepted, no file was changed." in shown.text
     assert "The session ended before its first round." in shown.text
-    assert "Nobody voted." in shown.text
-    assert "agents only" in shown.text
+    assert "No agent voted." in shown.text
+    assert "Only the agents are shown" in shown.text
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_a_session_in_which_nobody_proposed_anything_has_a_page() -> None:
     [
         ({"is_applied": False, "refusal": "G6.failed: a test fails"}, "", "Why they were not written: G6.failed"),
         ({"is_applied": False}, "", "The accepted changes were not written."),
-        ({"is_applied": True}, "undone", "The accepted changes were written and undone since."),
+        ({"is_applied": True}, "undone", "The accepted changes were written and later undone."),
         ({"is_applied": True}, "", "The accepted changes are in the source files."),
         ({"models": {"proposer": "example:one"}}, "", "Model example:one"),
         ({"costs": {}}, "", "Cost $0.48"),
@@ -167,7 +168,7 @@ def test_the_outcome_says_what_became_of_the_changes(changes: dict[str, object],
 
 def test_more_agents_than_a_drawing_can_show_are_a_list() -> None:
     shown = Outline(render_page(large(101, 3)).decode())
-    assert "101 agents are more than a drawing can show" in shown.text
+    assert "101 agents are too many for a drawing" in shown.text
     assert not [each for each in shown.names("svg") if each.get("class") == "graph"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.compiler.project import Project
-from tests.checking import mended, only_finding, read, text_of
+from tests.checking import fixed, only_finding, read, text_of
 
 IS_312 = sys.version_info >= (3, 12)
 ITEM = "from typing import TypedDict\nclass Item(TypedDict):\n    sku: str\n"
@@ -28,7 +28,7 @@ def method(schemas: str, signature: str, body: str = "...", head: str = "class A
     return f"{ITEM}{head}\n    @schema_method({schemas})\n    def {signature}: {body}\n"
 
 
-MENDED = {
+FIXED = {
     "the annotation of a parameter": (
         *("GB201", '{"x": int}'),
         *("f[T: (int, str)](self, x)", "f[T: (int, str)](self, x: int)"),
@@ -40,13 +40,13 @@ MENDED = {
 }
 
 
-@pytest.mark.parametrize(("code", "schemas", "before", "after"), MENDED.values(), ids=MENDED)
-def test_a_method_with_type_parameters_is_mended_like_others(
+@pytest.mark.parametrize(("code", "schemas", "before", "after"), FIXED.values(), ids=FIXED)
+def test_a_method_with_type_parameters_is_fixed_like_others(
     tmp_path: Path, code: str, schemas: str, before: str, after: str
 ) -> None:
     body = "return {'x': 1}" if code == "GB202" else "..."
     if project := readable(tmp_path, method(schemas, before, body)):
-        assert f"def {after}: {body}" in text_of(mended(project, code))
+        assert f"def {after}: {body}" in text_of(fixed(project, code))
 
 
 REFUSED = {

@@ -10,7 +10,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.compiler import rules
 from graphbus_core.errors import RunError
 from graphbus_core.model.config import Settings
-from tests.checking import Files, apply_fix, assert_marked, mended, only_finding, read, text_of
+from tests.checking import Files, apply_fix, assert_marked, fixed, only_finding, read, text_of
 
 PUBLISHER = """
 class Publisher(GraphBusNode):
@@ -154,24 +154,24 @@ def test_the_line_for_a_topic_from_outside_is_given_whole(tmp_path: Path, there:
     silent = only_finding(read(tmp_path, WITHOUT_PUBLISHER["nobody publishes at all"], settings=settings), "GB001")
     listed = ", ".join(f'"{topic}"' for topic in (*there, "/Stock/Changed"))
     line = f"external_topics = [{listed}] in [tool.graphbus] of pyproject.toml."
-    assert silent.hint == f"Publish it; if it comes from outside, write {line}"
+    assert silent.hint == f"Publish it in an agent; if other programs publish it, write {line}"
     unheard = only_finding(read(tmp_path, PUBLISHER, settings=settings), "GB002")
-    assert unheard.hint == f"Subscribe to it or stop publishing it; if it is heard outside, write {line}"
+    assert unheard.hint == f"Subscribe to it or stop publishing it; if other programs subscribe to it, write {line}"
 
 
 def test_the_subscription_gets_the_name_that_is_published(tmp_path: Path) -> None:
     before = read(tmp_path, WITHOUT_PUBLISHER["a slip in the topic"])
-    after = mended(before, "GB001")
+    after = fixed(before, "GB001")
     assert text_of(after) == text_of(before).replace('"/Stock/Changd"', '"/Stock/Changed"')
     assert rules.fix_for(only_finding(before, "GB001"), before).affects == ("Publisher",)
 
 
 def test_an_entry_of_subscribe_is_renamed_in_its_class(tmp_path: Path) -> None:
     before = read(tmp_path, WITHOUT_PUBLISHER["an entry of SUBSCRIBE"])
-    assert text_of(mended(before, "GB001")) == text_of(before).replace('"/Stock/Chnged"', '"/Stock/Changed"')
+    assert text_of(fixed(before, "GB001")) == text_of(before).replace('"/Stock/Chnged"', '"/Stock/Changed"')
 
 
-NOT_MENDED = {
+NOT_FIXED = {
     "nothing tells which one is the slip": PUBLISHER.replace("/Changed", "/Taken")
     + """
 class Listener(GraphBusNode):
@@ -199,7 +199,7 @@ class Listener(GraphBusNode):
 }
 
 
-@pytest.mark.parametrize("text", NOT_MENDED.values(), ids=NOT_MENDED)
+@pytest.mark.parametrize("text", NOT_FIXED.values(), ids=NOT_FIXED)
 def test_a_topic_is_not_renamed_on_a_guess(tmp_path: Path, text: str) -> None:
     project = read(tmp_path, text)
     findings = rules.check(project, select=["GB001"])
@@ -221,7 +221,7 @@ WRITTEN = {
 @pytest.mark.parametrize(("constant", "topic"), WRITTEN.values(), ids=WRITTEN)
 def test_a_constant_is_changed_where_it_is_written(tmp_path: Path, constant: str, topic: str) -> None:
     before = read(tmp_path, PUBLISHER + constant + LISTENER.replace("{topic}", topic))
-    assert text_of(mended(before, "GB001")) == text_of(before).replace("/Changd", "/Changed")
+    assert text_of(fixed(before, "GB001")) == text_of(before).replace("/Changd", "/Changed")
 
 
 def test_a_constant_of_a_file_that_agents_may_not_change_is_left_alone(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ class Listener(GraphBusNode):
 """
     settings = Settings(external_topics=("/**",))
     finding = only_finding(read(tmp_path, publisher.replace("{topic}", topic) + text, settings), "GB001")
-    assert finding.message == f"Listener.on_change subscribes to {topic!r}, which is no topic: a run refuses it"
+    assert finding.message == f"Listener.on_change subscribes to {topic!r}, but this is not a valid topic"
     assert (finding.severity, finding.is_fixable) == ("error", False)
     with pytest.raises(RunError):
         MessageBus().subscribe(topic, print)
@@ -314,4 +314,4 @@ def test_what_is_nearly_a_topic_gets_the_name_that_is_published(tmp_path: Path) 
     text = WITHOUT_PUBLISHER["a slip in the topic"].replace("/Stock/Changd", "Stock/Changed")
     before = read(tmp_path, text)
     assert only_finding(before, "GB001").hint.startswith("Did you mean '/Stock/Changed'?")
-    assert text_of(mended(before, "GB001")) == text_of(before).replace('"Stock/Changed"', '"/Stock/Changed"')
+    assert text_of(fixed(before, "GB001")) == text_of(before).replace('"Stock/Changed"', '"/Stock/Changed"')

@@ -8,7 +8,7 @@ import pytest
 
 from graphbus_core.compiler import rules
 from graphbus_core.model.config import Settings
-from tests.checking import assert_marked, mended, only_finding, read, text_of
+from tests.checking import assert_marked, fixed, only_finding, read, text_of
 
 PUBLISHER = """
 class Stock(GraphBusNode):
@@ -107,7 +107,7 @@ def test_the_publishers_and_what_they_send_are_named(tmp_path: Path) -> None:
 
 def test_every_read_of_the_key_gets_the_name_that_is_sent(tmp_path: Path) -> None:
     before = read(tmp_path, UNSENT["said once for several reads"])
-    assert text_of(mended(before, "GB003")) == text_of(before).replace('"skuu"', '"sku"')
+    assert text_of(fixed(before, "GB003")) == text_of(before).replace('"skuu"', '"sku"')
 
 
 @pytest.mark.parametrize("key", ["x", "skus_in_stock", "stock"])
@@ -216,7 +216,7 @@ def test_a_key_counts_as_needed_only_where_nothing_can_pass_it_by(tmp_path: Path
     assert_marked(tmp_path, text, "GB004")
 
 
-NOT_MENDED = {
+NOT_FIXED = {
     "the payload is used for something else": """
 class One(GraphBusNode):
     def go(self):
@@ -227,7 +227,7 @@ class One(GraphBusNode):
 }
 
 
-@pytest.mark.parametrize("text", NOT_MENDED.values(), ids=NOT_MENDED)
+@pytest.mark.parametrize("text", NOT_FIXED.values(), ids=NOT_FIXED)
 def test_a_key_that_is_sent_is_not_renamed_on_a_guess(tmp_path: Path, text: str) -> None:
     declared = '@publishes("/Stock/Changed", {"sku": str, "count": int})\nclass Two(GraphBusNode): ...\n'
     assert not only_finding(read(tmp_path, declared + text), "GB004").is_fixable
@@ -243,14 +243,14 @@ MADE = {
 def test_a_key_is_renamed_where_the_payload_is_made(tmp_path: Path, body: str) -> None:
     declared = '@publishes("/Stock/Changed", {"sku": str, "count": int})\nclass Two(GraphBusNode): ...\n'
     before = read(tmp_path, f"{declared}class One(GraphBusNode):\n    def go(self):\n        {body}\n")
-    assert text_of(mended(before, "GB004")) == text_of(before).replace("cuont", "count")
+    assert text_of(fixed(before, "GB004")) == text_of(before).replace("cuont", "count")
 
 
 def test_the_odd_name_becomes_that_of_the_others(tmp_path: Path) -> None:
     before = read(tmp_path, DISAGREE["names"])
     finding = only_finding(before, "GB004")
     assert finding.message == "Two sends 'cuont' to '/Stock/Changed', but One sends 'count'"
-    assert text_of(mended(before, "GB004")) == text_of(before).replace('"cuont"', '"count"')
+    assert text_of(fixed(before, "GB004")) == text_of(before).replace('"cuont"', '"count"')
     assert rules.fix_for(finding, before).affects == ("Listener", "One")
 
 
@@ -259,7 +259,7 @@ def test_the_name_that_a_handler_needs_wins(tmp_path: Path) -> None:
     before = read(tmp_path, text)
     finding = only_finding(before, "GB004")
     assert (finding.agent, finding.data) == ("One", {"old": "cuont", "new": "count"})
-    assert text_of(mended(before, "GB004")) == text_of(before).replace('"cuont"', '"count"')
+    assert text_of(fixed(before, "GB004")) == text_of(before).replace('"cuont"', '"count"')
 
 
 def test_the_name_of_the_declaration_wins(tmp_path: Path) -> None:
@@ -270,4 +270,54 @@ class One(GraphBusNode):
         self.publish("/Stock/Changed", {"sku": sku, "coumt": 3})
 """
     before = read(tmp_path, text)
-    assert text_of(mended(before, "GB004")) == text_of(before).replace('"coumt"', '"count"')
+    assert text_of(fixed(before, "GB004")) == text_of(before).replace('"coumt"', '"count"')
+
+
+RECORDS = """
+@dataclass
+class Guest:
+    table: int
+
+
+class Line(TypedDict):
+    dish: str
+
+
+class Bill(TypedDict):
+    guest: Guest
+    lines: list[Line]
+
+
+class Till(GraphBusNode):
+    def close(self, bill: Bill) -> None:
+        self.publish("/Bill", bill)
+
+
+class Waiter(GraphBusNode):
+    @subscribe("/Bill")
+    def on_bill(self, bill: Bill) -> None:
+        return {read}
+"""
+
+
+@pytest.mark.parametrize(
+    ("read_there", "hint", "after"),
+    [
+        ('bill["guest"].tabel', "Did you mean 'table'?", 'bill["guest"].table'),
+        (
+            '[line["dihs"] for line in bill["lines"]]',
+            "Did you mean 'dish'?",
+            '[line["dish"] for line in bill["lines"]]',
+        ),
+        ("bill.lines", 'Write `["lines"]`.', 'bill["lines"]'),
+        ('bill["guest"]["table"]', "Write `.table`.", 'bill["guest"].table'),
+    ],
+)
+def test_a_part_of_a_record_gets_its_name_and_its_kind_of_access(
+    tmp_path: Path, read_there: str, hint: str, after: str
+) -> None:
+    head = "from dataclasses import dataclass\nfrom typing import TypedDict\n"
+    text = head + RECORDS.replace("{read}", read_there)
+    project = read(tmp_path, text)
+    assert only_finding(project, "GB003").hint == hint
+    assert f"return {after}\n" in text_of(fixed(project, "GB003"))

@@ -72,7 +72,7 @@ def test_those_who_answer_are_named(tmp_path: Path) -> None:
 
 def test_handlers_of_patterns_are_said_to_hear_only(tmp_path: Path) -> None:
     finding = only_finding(read(tmp_path, REQUESTS["handlers of patterns only"]), "GB005")
-    assert "which only handlers of patterns hear" in finding.message
+    assert "which only handlers of patterns receive" in finding.message
 
 
 def test_what_a_request_sends_is_compared_with_what_the_handler_reads(tmp_path: Path) -> None:

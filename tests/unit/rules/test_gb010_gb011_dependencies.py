@@ -75,13 +75,13 @@ def test_dependencies_on_nobody_and_in_circles_are_found_and_no_others(tmp_path:
 
 def test_the_likely_agent_is_named(tmp_path: Path) -> None:
     finding = only_finding(read(tmp_path, UNKNOWN["a name"]), "GB010")
-    assert finding.message == "Orders depends on Stok, which is no agent of this graph"
+    assert finding.message == "Orders depends on Stok, which is not an agent of this graph"
     assert finding.hint == "Did you mean 'Stock'?"
 
 
 def test_a_circle_is_shown_whole_with_the_place_of_every_step(tmp_path: Path) -> None:
     finding = only_finding(read(tmp_path, CIRCLES["of three, and others who hang on it"]), "GB011")
-    assert finding.message == "The dependencies form a circle: One -> Two -> Three -> One"
+    assert finding.message == "The dependencies form a cycle: One -> Two -> Three -> One"
     assert [each.message for each in finding.related] == ["Two depends on Three", "Three depends on One"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from graphbus_core.compiler import rules
 from graphbus_core.model.config import Settings
-from tests.checking import Files, assert_marked, mended, only_finding, read, text_of
+from tests.checking import Files, assert_marked, fixed, only_finding, read, text_of
 from tests.reading import HEAD, read_files
 
 INPUT_WRONG = {
@@ -187,7 +187,7 @@ def test_a_broken_contract_is_told_in_a_sentence(tmp_path: Path, text: str, code
     assert only_finding(read(tmp_path, text), code).message == message
 
 
-MENDED = {
+FIXED = {
     "GB101 renames": (
         "GB101",
         """
@@ -228,9 +228,9 @@ class Orders(GraphBusNode):
 }
 
 
-@pytest.mark.parametrize(("code", "before", "after"), MENDED.values(), ids=MENDED)
-def test_a_contract_is_mended_token_by_token(tmp_path: Path, code: str, before: str, after: str) -> None:
-    assert text_of(mended(read(tmp_path, before), code)).strip() == after.strip()
+@pytest.mark.parametrize(("code", "before", "after"), FIXED.values(), ids=FIXED)
+def test_a_contract_is_fixed_token_by_token(tmp_path: Path, code: str, before: str, after: str) -> None:
+    assert text_of(fixed(read(tmp_path, before), code)).strip() == after.strip()
 
 
 CALLER = """
@@ -276,12 +276,12 @@ def test_a_returned_key_is_kept_where_the_result_is_used_and_the_key_is_mentione
 
 
 @pytest.mark.parametrize("call", READS)
-def test_a_returned_key_is_mended_where_nobody_mentions_it(tmp_path: Path, call: str) -> None:
+def test_a_returned_key_is_fixed_where_nobody_mentions_it(tmp_path: Path, call: str) -> None:
     handler = f'    @subscribe("/Order/Placed")\n    def on_order(self, event):\n        {call}\n'
     assert only_finding(read(tmp_path, MISNAMED + handler), "GB103").is_fixable
 
 
-NOT_MENDED = {
+NOT_FIXED = {
     "the new name is taken": (
         "GB101",
         """
@@ -325,8 +325,8 @@ def test_a_parameter_is_not_renamed_while_a_file_that_may_pass_it_cannot_be_read
     assert not only_finding(limited, "GB101").is_fixable
 
 
-@pytest.mark.parametrize(("code", "text"), NOT_MENDED.values(), ids=NOT_MENDED)
-def test_a_contract_is_not_mended_on_a_guess(tmp_path: Path, code: str, text: str) -> None:
+@pytest.mark.parametrize(("code", "text"), NOT_FIXED.values(), ids=NOT_FIXED)
+def test_a_contract_is_not_fixed_on_a_guess(tmp_path: Path, code: str, text: str) -> None:
     project = read(tmp_path, text)
     findings = [finding for finding in rules.check(project, select=[code]) if finding.code == code]
     assert findings
@@ -334,6 +334,6 @@ def test_a_contract_is_not_mended_on_a_guess(tmp_path: Path, code: str, text: st
 
 
 @pytest.mark.parametrize("call", ["self.order()", "await self.order()"])
-def test_a_returned_key_is_mended_where_nobody_looks_at_the_result(tmp_path: Path, call: str) -> None:
+def test_a_returned_key_is_fixed_where_nobody_looks_at_the_result(tmp_path: Path, call: str) -> None:
     handler = f'    @subscribe("/Order/Placed")\n    async def on_order(self, event):\n        {call}\n'
     assert only_finding(read(tmp_path, MISNAMED + handler), "GB103").is_fixable

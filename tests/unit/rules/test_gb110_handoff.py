@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.compiler import rules
-from tests.checking import Files, apply_fix, assert_marked, mended, only_finding, read, text_of
+from tests.checking import Files, apply_fix, assert_marked, fixed, only_finding, read, text_of
 
 STOCK = """
 class Stock(GraphBusNode):
@@ -190,8 +190,8 @@ def test_what_fits_or_may_fit_its_taker_is_left_alone(tmp_path: Path, text: File
          "Listener.on_change needs 'skuu', which no publisher of '/Stock/Changed' sends"),
         (EVENTS_WRONG["a parameter of another type"],
          "Listener.on_change takes 'count' of '/Stock/Changed' from Stock, but str is wanted, int is given"),
-        (CALLS_WRONG["another name"], "Orders gives Stock.reserve its 'qty' as 'quantity'"),
-        (CALLS_WRONG["a missing argument"], "Orders gives Stock.reserve its 'qty' not at all"),
+        (CALLS_WRONG["another name"], "Orders gives Stock.reserve 'quantity' instead of 'qty'"),
+        (CALLS_WRONG["a missing argument"], "Orders gives Stock.reserve no 'qty'"),
         (CALLS_WRONG["an argument too many"], "Orders gives Stock.reserve 'note', which it does not take"),
         (CALLS_WRONG["another type"], "Orders gives Stock.reserve an unfit 'qty': int is wanted, str is given"),
         (CALLS_WRONG["no such method"], "Orders calls Stock.reserv, but Stock has no method 'reserv'"),
@@ -208,7 +208,7 @@ def test_both_ends_are_named(tmp_path: Path, text: str, message: str) -> None:
 
 def test_the_consumers_parameter_is_renamed_with_its_field_and_its_uses(tmp_path: Path) -> None:
     before = read(tmp_path, SEED)
-    after = mended(before, "GB110")
+    after = fixed(before, "GB110")
     assert text_of(after) == text_of(before).replace('"msg": str', '"message": str').replace("msg: str", "message: str").replace(
         "print(msg)", "print(message)"
     )  # fmt: skip
@@ -220,7 +220,7 @@ def test_the_consumers_parameter_is_renamed_with_its_field_and_its_uses(tmp_path
 def test_a_call_is_written_as_it_is_declared(tmp_path: Path, call: str) -> None:
     before = read(tmp_path, CALLS_WRONG[call])
     expected = text_of(before).replace("quantity=count", "qty=count").replace('"reserv"', '"reserve"')
-    assert text_of(mended(before, "GB110")) == expected
+    assert text_of(fixed(before, "GB110")) == expected
 
 
 OTHER_CALLER = """
@@ -293,7 +293,7 @@ class Third(GraphBusNode):
 """
     text = CALLS_WRONG["another name"] + OTHER_CALLER.replace("{argument}", "quantity") + other
     findings = rules.check(read(tmp_path, {"agents.py": text, "main.py": main}), select=["GB110"])
-    assert [each.is_fixable for each in findings if "as 'quantity'" in each.message] == [False, False]
+    assert [each.is_fixable for each in findings if "'quantity' instead of" in each.message] == [False, False]
 
 
 TAKEN_FROM_A_TOPIC = {

@@ -8,7 +8,7 @@ import pytest
 
 from graphbus_core.compiler import rules
 from graphbus_core.errors import GraphBusError
-from tests.checking import apply_fix, assert_marked, found, mended, only_finding, read, text_of
+from tests.checking import apply_fix, assert_marked, fixed, found, only_finding, read, text_of
 
 MISSING = {
     "a parameter": """
@@ -65,7 +65,7 @@ def test_a_parameter_gets_the_type_as_the_schema_spells_it(tmp_path: Path, kind:
     head = "from typing import Optional, TypedDict\nclass Item(TypedDict):\n    sku: str\n"
     text = f'{head}class A(GraphBusNode):\n    @schema_method({{"x": {kind}}})\n    def f(self, {before}): ...  # x\n'
     project = read(tmp_path, text)
-    assert text_of(mended(project, "GB201")) == text.replace(f"self, {before})", f"self, {after})")
+    assert text_of(fixed(project, "GB201")) == text.replace(f"self, {before})", f"self, {after})")
     assert only_finding(project, "GB201").is_fix_safe
 
 
@@ -130,7 +130,7 @@ RESULTS = {
 def test_a_result_gets_its_annotation_and_any_is_imported(tmp_path: Path, before: str, after: str) -> None:
     text = f'class A(GraphBusNode):\n    @schema_method({{}}, {{"x": int}})\n    {before}\n'
     project = read(tmp_path, text)
-    done = mended(project, "GB202")
+    done = fixed(project, "GB202")
     assert after in text_of(done)
     assert done.source("agents.py").text.count("from typing import Any\n") == 1
     assert only_finding(project, "GB202").is_fix_safe
@@ -162,7 +162,7 @@ def test_input_that_is_never_looked_at_is_only_reported_when_asked_for(tmp_path:
 
 
 def test_a_guard_is_put_at_the_top_of_the_body(tmp_path: Path) -> None:
-    after = mended(read(tmp_path, UNCHECKED), "GB210")
+    after = fixed(read(tmp_path, UNCHECKED), "GB210")
     assert text_of(after) == UNCHECKED.removeprefix("\n").replace(
         "        # both\n",
         "        if not isinstance(x, int):\n"

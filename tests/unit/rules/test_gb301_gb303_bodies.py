@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from graphbus_core.compiler import rules
-from tests.checking import assert_marked, found, mended, only_finding, read, text_of
+from tests.checking import assert_marked, fixed, found, only_finding, read, text_of
 
 
 def method(signature: str, body: str, *, head: str = "") -> str:
@@ -62,7 +62,7 @@ MADE_ANEW = {
 
 @pytest.mark.parametrize(("before", "after"), MADE_ANEW.values(), ids=MADE_ANEW)
 def test_the_default_is_made_anew_in_each_call(tmp_path: Path, before: str, after: str) -> None:
-    assert text_of(mended(read(tmp_path, before), "GB301")) == after
+    assert text_of(fixed(read(tmp_path, before), "GB301")) == after
 
 
 SAFE = {
@@ -95,7 +95,7 @@ MEMORIES = {
 
 
 @pytest.mark.parametrize(("signature", "body"), SAFE.values(), ids=SAFE)
-def test_what_nobody_looks_at_is_safe_to_mend(tmp_path: Path, signature: str, body: str) -> None:
+def test_what_nobody_looks_at_is_safe_to_fix(tmp_path: Path, signature: str, body: str) -> None:
     finding = only_finding(read(tmp_path, method(signature, body)), "GB301")
     assert (finding.is_fixable, finding.is_fix_safe) == (True, True)
 
@@ -161,7 +161,7 @@ def test_clauses_that_catch_or_hide_too_much_are_found(tmp_path: Path, clause: s
 
 def test_a_bare_except_lets_ctrl_c_through(tmp_path: Path) -> None:
     before = read(tmp_path, trying("except :", "self.log('x')").replace("#! mark", "# except:"))
-    assert text_of(mended(before, "GB302")) == text_of(before).replace("except :  #", "except Exception :  #")
+    assert text_of(fixed(before, "GB302")) == text_of(before).replace("except :  #", "except Exception :  #")
 
 
 TRIED = {
@@ -200,7 +200,7 @@ def test_two_calls_no_longer_share_the_default(tmp_path: Path) -> None:
     names: dict[str, object] = {}
     before = read(tmp_path, LETTER)
     assert not only_finding(before, "GB301").is_fix_safe
-    exec(mended(before, "GB301").source("agents.py").text, names)
+    exec(fixed(before, "GB301").source("agents.py").text, names)
     agent = names["A"]()  # type: ignore[operator]
     letter = "Dear customer\n{}\nYour shop"
     assert [agent.f("a"), agent.f("b")] == [letter.format("a"), letter.format("b")]

@@ -1,4 +1,4 @@
-"""Which names may be meant to be one."""
+"""Which names are so near that one may be a wrong spelling of the other."""
 
 import pytest
 from hypothesis import given

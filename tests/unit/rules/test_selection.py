@@ -47,16 +47,23 @@ def test_the_longer_of_two_prefixes_wins(
     assert {finding.code for finding in findings} == expected
 
 
-def test_what_can_be_mended_is_reported_although_it_is_off_by_default(tmp_path: Path) -> None:
+def test_what_can_be_fixed_is_reported_although_it_is_off_by_default(tmp_path: Path) -> None:
     findings = rules.check(read(tmp_path, TEXT), all_fixable=True)
     assert {finding.code for finding in findings} == ALL
 
 
-def test_the_register_says_which_rules_can_be_mended_and_which_are_safe() -> None:
-    from graphbus_core.compiler.rules.fixes import MENDERS
+def test_the_register_says_which_rules_can_be_fixed_and_which_are_safe() -> None:
+    from graphbus_core.compiler.rules.fixes import FIXERS
 
-    assert {code for code, rule in rules.REGISTER.items() if rule.is_fixable} == set(MENDERS)
-    assert {code for code, rule in rules.REGISTER.items() if rule.is_safe} == {"GB010", "GB201", "GB202", "GB301"}
+    assert {code for code, rule in rules.REGISTER.items() if rule.is_fixable} == set(FIXERS)
+    assert {code for code, rule in rules.REGISTER.items() if rule.is_safe} == {
+        "GB010",
+        "GB201",
+        "GB202",
+        "GB301",
+        "GB319",
+        "GB322",
+    }
     assert [code for code, rule in rules.REGISTER.items() if not rule.is_default] == ["GB210"]
     assert list(rules.REGISTER) == sorted(rules.REGISTER)
 
@@ -64,7 +71,7 @@ def test_the_register_says_which_rules_can_be_mended_and_which_are_safe() -> Non
 def test_a_rule_that_does_not_exist_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="GBE120") as refusal:
         rules.check(read(tmp_path, TEXT), select=["GB0O1"])
-    assert refusal.value.sentence == "There is no rule whose code is GB0O1 or begins with it. Did you mean 'GB001'?"
+    assert refusal.value.sentence == "No rule has the code GB0O1, or a code that begins with it. Did you mean 'GB001'?"
 
 
 def test_findings_come_by_path_line_and_code(tmp_path: Path) -> None:

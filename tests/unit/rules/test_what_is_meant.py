@@ -1,4 +1,4 @@
-"""What the code itself decides is mended, and what it leaves open is not; each change is tried on the whole project first."""
+"""What the code itself decides is fixed, and what it leaves open is not; each change is tried on the whole project first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.compiler import rules
-from tests.checking import mended, read, text_of
+from tests.checking import fixed, read, text_of
 
 PRICING = """
 class Pricing(GraphBusNode):
@@ -34,6 +34,21 @@ class Stock(GraphBusNode):
         self.publish("/Stock/Low", %s)
 """
 LISTENER = STOCK % '{"sku": sku, "level": level}' + "class Listener(GraphBusNode):\n%s"
+LITERAL = """
+from typing import Literal, TypedDict
+T = {"paid": "/Bill/Paid", "sent": "/Bill/Sent"}
+
+class Paid(TypedDict):
+    status: Literal["open", "paid", "void"]
+
+@publishes(T["paid"], Paid)
+class Bills(GraphBusNode):
+    def pay(self, is_paid: bool):
+        self.publish(T["paid"], {"status": "paid" if is_paid else "open"})
+
+    @subscribe("/Bill/Paid")
+    def on_paid(self, event): print(event["status"])
+"""
 
 
 def ordering(*lines: str) -> str:
@@ -48,7 +63,7 @@ def making(*lines: str) -> str:
     return "class A(GraphBusNode):\n" + "".join(f"    {line}\n" for line in lines)
 
 
-MENDED = {
+FIXED = {
     "a key is read under the name that its value gets": (
         "GB111",
         ordering(QUOTE, 'return {"currency": quote["unit"]}'),
@@ -160,12 +175,52 @@ MENDED = {
         listening("def on_low(self, event: Event, sku: str): print(sku)"),
         listening("def on_low(self, sku: str): print(sku)"),
     ),
+    "a text that is nearly one of a Literal": (
+        "GB004",
+        LITERAL.replace('"paid" if', '"payed" if'),
+        LITERAL,
+    ),
+    "a topic that is looked up under a misspelled key": (
+        "GB313",
+        LITERAL.replace('T["paid"], {', 'T["payd"], {'),
+        LITERAL,
+    ),
+    "an attribute for a key of a result": (
+        "GB111",
+        ordering(QUOTE, 'return {"currency": quote.currency}'),
+        ordering(QUOTE, RETURN),
+    ),
+    "an agent by its name": (
+        "GB324",
+        ordering('quote = self.agent("Pricing").quote(sku=sku, quantity=quantity)', RETURN),
+        ordering(QUOTE, RETURN),
+    ),
+    "a value where a mapping of one key is declared": (
+        "GB104",
+        making('@schema_method({}, {"count": int})', "def count(self) -> dict[str, int]:", "    return 3"),
+        making('@schema_method({}, {"count": int})', "def count(self) -> dict[str, int]:", '    return {"count": 3}'),
+    ),
+    "a text in the place of an event": (
+        "GB310",
+        listening("def on_low(self, msg: str): print(msg)"),
+        listening("def on_low(self, sku: str): print(sku)"),
+    ),
+    "a key of one of two branches": (
+        "GB004",
+        STOCK % '{"sku": sku, "level": 1} if line else {"sku": sku, "rest": 3}',
+        STOCK % '{"sku": sku, "level": 1} if line else {"sku": sku, "level": 3}',
+    ),
+    "a key that is written as a number": (
+        "GB003",
+        listening("def on_low(self, event): self.log('%d', event['rest'])"),
+        listening("def on_low(self, event): self.log('%d', event['level'])"),
+    ),
 }
 
 
-@pytest.mark.parametrize(("code", "wrong", "right"), MENDED.values(), ids=MENDED)
-def test_what_the_code_decides_is_mended(tmp_path: Path, code: str, wrong: str, right: str) -> None:
-    assert text_of(mended(read(tmp_path, wrong), code)).strip() == right.strip()
+@pytest.mark.parametrize(("code", "wrong", "right"), FIXED.values(), ids=FIXED)
+def test_what_the_code_decides_is_fixed(tmp_path: Path, code: str, wrong: str, right: str) -> None:
+    assert text_of(fixed(read(tmp_path, wrong), code)).strip() == right.strip()
 
 
 OPEN = {
@@ -175,6 +230,12 @@ OPEN = {
         "GB110",
         ordering(QUOTE.replace("quantity=quantity", ""), RETURN).replace(
             "quantity: int):\n        quote", "count: int):\n        quote"
+        ),
+    ),
+    "both arguments are left out": (
+        "GB110",
+        ordering(QUOTE.replace(", sku=sku, quantity=quantity", ""), RETURN).replace(
+            "sku: str, quantity: int):\n        quote", "name: str, count: int):\n        quote"
         ),
     ),
     "the variable is part of another argument": (
@@ -201,12 +262,23 @@ OPEN = {
         "GB316",
         making("def __init__(self, size=1):", "    self.size = size", '    self.publish("/A/Made", {"size": size})'),
     ),
+    "two texts of a Literal are as near": ("GB004", LITERAL.replace('"paid" if', '"vpen" if')),
+    "a key that neither topic nor variable says": ("GB313", LITERAL.replace('T["paid"], {', 'T["left"], {')),
+    "a value where several keys are declared": (
+        "GB104",
+        making('@schema_method({}, {"count": int, "sum": int})', "def count(self) -> dict[str, int]:", "    return 3"),
+    ),
+    "the one record is left without a key": ("GB004", (STOCK % '{"level": 1}').replace("sku: str, level", "level")),
+    "two fields have the type of the text": (
+        "GB310",
+        listening("def on_low(self, msg: str): print(msg)").replace('l": int', 'l": str').replace("l: int", "l: str"),
+    ),
     "the event is used": ("GB321", listening("def on_low(self, event: Event, sku: str): print(event.topic, sku)")),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("code", "text"), OPEN.values(), ids=OPEN)
-def test_what_the_code_leaves_open_is_not_mended(tmp_path: Path, code: str, text: str) -> None:
+def test_what_the_code_leaves_open_is_not_fixed(tmp_path: Path, code: str, text: str) -> None:
     project = read(tmp_path, text)
     found = [each for each in rules.check(project) if each.code == code]
     assert found

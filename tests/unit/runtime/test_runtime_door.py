@@ -111,7 +111,7 @@ def test_the_entry_point_is_called_with_the_graph_if_it_takes_it(hello: Path, en
         ("main:", "GBE606", "package.module:function"),
         (":run", "GBE606", "package.module:function"),
         ("nowhere:run", "GBE606", "No module named 'nowhere'"),
-        ("main:rum", "GBE606", "Did you mean 'run'"),
+        ("main:rum", "GBE606", "(did you mean 'run'?)"),
         ("main:number", "GBE606", "main has no function 'number'"),
         ("main:number.real", "GBE606", "main has no function 'number.real'"),
         ("main:fail", "GBE607", "OSError: no paper"),

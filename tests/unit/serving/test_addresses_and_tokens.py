@@ -71,7 +71,7 @@ def test_a_token_that_is_guessed_or_cannot_be_sent_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [(None, "No such file"), (b"\xff\xfe", "it is not text"), (b"", "0 characters")]
+    ("content", "reason"), [(None, "no such file"), (b"\xff\xfe", "it is not UTF-8 text"), (b"", "0 characters")]
 )
 def test_a_token_file_that_is_none_is_refused(content: bytes | None, reason: str, tmp_path: Path) -> None:
     if content is not None:
@@ -156,7 +156,7 @@ def test_a_start_that_fails_leaves_the_token_of_the_one_that_runs_alone(tmp_path
         Servers(
             ServerOptions(is_serving=True, port=running.ports["serve"]), str(root / ".graphbus"), lambda _line: None
         )
-    assert refused.value.sentence.endswith(": Address already in use.")
+    assert refused.value.sentence.endswith(": address already in use.")
     assert token.read_text() == known
     running.close()
 
@@ -178,4 +178,4 @@ def test_a_made_token_that_cannot_be_kept_is_refused_with_what_to_do(tmp_path: P
         find_token(ServeConfig(), tmp_path, state)
     assert refused.value.code == "GBE156"
     assert "http_token cannot be used: it cannot be written (" in refused.value.sentence
-    assert refused.value.sentence.endswith("; put one into the variable GRAPHBUS_TOKEN.")
+    assert refused.value.hint.endswith(" Or put a token into the variable GRAPHBUS_TOKEN.")

@@ -42,7 +42,7 @@ REFUSED = [
     ("/call/Till/on_order", "{}", 404, "GBE621", "no method on_order that can be called"),
     ("/call/Till/add", '{"amount": "one"}', 422, "GBE622", "amount: expected int, got str 'one'"),
     ("/call/Till/add", '{"amount": 1, "more": 2}', 422, "GBE622", "more"),
-    ("/call/Till/add", "[1]", 400, "GBE670", "it must be an object"),
+    ("/call/Till/add", "[1]", 400, "GBE670", "it is not an object"),
     ("/call/Till/add", '{"amount": 1,}', 400, "GBE670", "line 1, column 14"),
     ("/call/Till/add", '{"amount": 1, "amount": 2}', 400, "GBE670", "the name 'amount' appears twice"),
     ("/call/Till/add", '{"amount": NaN}', 400, "GBE670", "NaN is not a number"),

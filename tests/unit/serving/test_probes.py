@@ -59,8 +59,8 @@ def test_a_handler_that_runs_for_too_long_is_named_by_livez_and_forgotten_when_i
 
 def test_a_graph_in_which_no_more_events_can_wait_is_not_ready_and_takes_none(tmp_path: Path) -> None:
     with served(build_site(tmp_path, runtime="queue = 3")) as site:
-        slow = {"order_id": "slow", "quantity": 150}
-        answers = [site.post("/publish/Order/Placed", slow) for _ in range(8)]
+        slow, quick = ({"order_id": "1", "quantity": quantity} for quantity in (3_000, 1))
+        answers = [site.post("/publish/Order/Placed", order) for order in (slow, *[quick] * 7)]
         assert probe(site, "/readyz") == (503, {"status": "overloaded", "queued": 3})
         assert [answer.status for answer in answers].count(503) >= 3
         refused = answers[-1]

@@ -110,7 +110,7 @@ def test_the_trace_of_a_request_goes_on(exporter: InMemorySpanExporter) -> None:
 
 
 def test_what_is_remembered_is_bounded(exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry, "_KEPT", 5)
+    monkeypatch.setattr(telemetry, "_MOST_PARENTS", 5)
     tracing = Tracing()
     with connect(Shelf, Desk, Mail, middleware=[tracing]) as graph:
         for _ in range(20):

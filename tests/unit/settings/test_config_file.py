@@ -149,10 +149,10 @@ def test_an_empty_variable_names_no_file(project: Path, monkeypatch: pytest.Monk
             "[llm.providers.home]\ninput_usd = 1\n",
             "GBE144",
             1,
-            "The required key base_url is missing in [llm.providers.home].",
+            "The required key `base_url` is missing in [llm.providers.home].",
         ),
         ("runtime = 3\n", "GBE103", 1, "runtime in the settings must be a table, not 3."),
-        ("[runtime\n", "GBE104", 0, "place.toml cannot be read as TOML"),
+        ("[runtime\n", "GBE104", 1, "This file is not valid TOML"),
     ],
 )
 def test_what_is_wrong_with_it_is_told_with_its_file_and_line(  # noqa: PLR0917

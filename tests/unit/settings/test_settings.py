@@ -107,7 +107,7 @@ def test_every_kind_of_value_is_read(tmp_path: Path) -> None:
             "[tool.graphbus.llm]\nmodel = 'x'\n[tool.graphbus.llm.providers.office]\nwire = 'openai'",
             "GBE144",
             "3",
-            "The required key base_url is missing in [tool.graphbus.llm.providers.office].",
+            "The required key `base_url` is missing in [tool.graphbus.llm.providers.office].",
         ),
         (
             "[tool.graphbus.llm.providers]\noffice = 'x'",
@@ -416,7 +416,7 @@ def test_a_project_file_that_cannot_be_read_is_refused_in_a_run_too(
         return open_truly(path, *arguments)
 
     monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(UsageError, match="GBE104"):
+    with pytest.raises(UsageError, match="GBE161"):
         resolve_run(RuntimeConfig())
 
 
@@ -449,6 +449,12 @@ def test_a_server_that_could_answer_nobody_or_anybody_is_refused(project: Projec
     with pytest.raises(UsageError, match="GBE103") as refused:
         load(root)
     assert expected in refused.value.sentence
+
+
+def test_no_partitions_would_leave_events_without_a_place_and_are_refused(project: Project) -> None:
+    with pytest.raises(UsageError, match="GBE103") as refused:
+        load(project({"pyproject.toml": "[tool.graphbus.runtime]\npartitions = 0"}))
+    assert "a whole number of at least 1" in refused.value.sentence
 
 
 def test_origins_and_names_as_browsers_send_them_are_taken(project: Project) -> None:

@@ -1,4 +1,4 @@
-"""Artifacts of older formats: upgraded whole or not at all, and never guessed or mended."""
+"""Artifacts of older formats: upgraded whole or not at all, and never guessed or fixed."""
 
 from __future__ import annotations
 

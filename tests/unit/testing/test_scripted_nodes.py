@@ -68,7 +68,7 @@ def test_a_script_that_is_used_up_refuses_to_go_on() -> None:
         with pytest.raises(UsageError) as caught:
             graph.call("Shop", "buy", sku="mug")
     assert caught.value.code == "GBE166"
-    assert "no step left for reserve: it was used 1 time." in caught.value.sentence
+    assert "no step left for reserve, which was called more than 1 time." in caught.value.sentence
 
 
 def test_steps_that_were_not_taken_are_named() -> None:

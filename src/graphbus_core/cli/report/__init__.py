@@ -13,8 +13,8 @@ from graphbus_core.model.artifacts import Edge, GraphArtifact
 from graphbus_core.model.config import ResolvedBuild
 
 _STDOUT = "-"
-_SIGN = b"GraphBus report"
-_BEGINNING_BYTES = 4000
+_MARK = b"GraphBus report"  # near the beginning of each report; a file without it is not overwritten
+_MARK_WITHIN_BYTES = 4000
 
 
 @click.command("report", short_help="Write a session as one HTML page.")
@@ -48,20 +48,20 @@ def report(*, session: str, output: str, as_json: bool, force: bool) -> None:
 
     root = find_root([Path.cwd()])
     config = ResolvedBuild(root=str(root), paths=(str(root),), settings=load(root), dry_run=True)
-    story = load_story(config, session, _edges(config))
-    made = f"{json.dumps(story.facts(), indent=2)}\n".encode("ascii") if as_json else render_page(story)
+    story = load_story(config, session, _find_edges(config))
+    data = f"{json.dumps(story.facts(), indent=2)}\n".encode("ascii") if as_json else render_page(story)
     output = output or (_STDOUT if as_json else f"graphbus-report-{story.record.session}.html")
     if output == _STDOUT:
-        console.print_line(made.decode("ascii"), end="")
+        console.print_line(data.decode("ascii"), end="")
         return
     path = Path(output)
-    _write(path, made, is_forced=force)
-    size = f"{len(made) / 1000:,.0f} kB, session {story.record.session}"
+    _write_report(path, data, is_forced=force)
+    size = f"{len(data) / 1000:,.0f} kB, session {story.record.session}"
     console.print_note(f"{console.style('✓', 'good')} {console.sanitize(str(path))}: {size}")
 
 
-def _edges(config: ResolvedBuild) -> tuple[Edge, ...] | None:
-    """Return the edges of the last build, otherwise those of the source files; None if neither can be read."""
+def _find_edges(config: ResolvedBuild) -> tuple[Edge, ...] | None:
+    """Return the edges of the last build or, without artifacts, of the source files; None if neither can be read."""
     from graphbus_core import store
     from graphbus_core.compiler.project import Project
 
@@ -75,22 +75,26 @@ def _edges(config: ResolvedBuild) -> tuple[Edge, ...] | None:
         return None
 
 
-def _write(path: Path, made: bytes, *, is_forced: bool) -> None:
-    """Write the report atomically; a pipe or device is refused, and another file is overwritten only by force."""
+def _write_report(path: Path, data: bytes, *, is_forced: bool) -> None:
+    """Write the report atomically.
+
+    Raises:
+        UsageError: GBE147, the file is not a report and `is_forced` is false; GBE149, it cannot be written.
+    """
     from graphbus_core.store.folders import Folder
     from graphbus_core.store.writing import refuse_special
 
     try:
-        refuse_special(path)  # reading a pipe could block forever
+        refuse_special(path)  # a pipe or device: reading it could block forever
         if (
             not is_forced
             and path.exists()
             and path.stat().st_size
-            and _SIGN not in path.read_bytes()[:_BEGINNING_BYTES]
+            and _MARK not in path.read_bytes()[:_MARK_WITHIN_BYTES]
         ):
             raise UsageError("GBE147", where=Place(str(path)))
         with Folder.at(path.parent.resolve()) as folder:
-            folder.write_atomic(path.name, made)
+            folder.write_atomic(path.name, data)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError("GBE149", reason=reason, where=Place(str(path))) from error

@@ -1,11 +1,11 @@
-"""The report as one page: a session as values of the template `page.html`."""
+"""Renders the report: converts a session to values of the template `page.html`. Functions `..._values` return such values."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -39,32 +39,32 @@ _ENDINGS: dict[TerminationReason, str] = {
     "error": "Stopped by an error after {rounds}",
 }
 _CONSENSUS: dict[Consensus, str] = {
-    "unanimous": "everybody agreed",
-    "majority": "most agreed",
+    "unanimous": "all agents agreed",
+    "majority": "most agents agreed",
     "arbiter": "the arbiter decided",
     "override": "a person decided",
 }
 _LETTERS: dict[VoteDecision, str] = {"accept": "A", "reject": "R", "counter": "C", "defer": "D", "abstain": "–"}
 _RESULTS = {"passed": "Passed", "failed": "Refused", "not_run": "Not run"}
-_LEAST_USD = 0.00005
+_MIN_USD = 0.00005
 
 
 def render_page(story: Story) -> bytes:
-    """Return the whole page, in ASCII so that any stream can carry it. The same session always gives the same bytes."""
+    """Return the whole page in ASCII, so that every stream can encode it. The same session always gives the same bytes."""
     script = (_HERE / "behaviour.js").read_bytes()
-    cases = [_case(story, case) for case in story.cases]
+    cases = [_proposal_values(story, case) for case in story.cases]
     values = {
         "script_digest": base64.b64encode(hashlib.sha256(script).digest()).decode(),
         "session": story.record.session,
-        **_outcome(story),
-        "rounds": [_round(story, number, cases) for number in story.rounds],
+        **_outcome_values(story),
+        "rounds": [_round_values(story, number, cases) for number in story.rounds],
         **graph_values(story),
         "cases": cases,
         "case_count": pluralize(len(cases), "proposal"),
-        "choices": list(_choices(story)),
-        "voices": list(_voices(story)),
+        "choices": list(_filter_values(story)),
+        "voices": list(_vote_rows(story)),
         "decisions": [{"decision": decision, "letter": letter} for decision, letter in _LETTERS.items()],
-        **_cost(story),
+        **_cost_values(story),
     }
     return f"{fill_template(_HERE / 'page.html', values)}\n".encode("ascii", "xmlcharrefreplace")
 
@@ -72,30 +72,32 @@ def render_page(story: Story) -> bytes:
 # --- the outcome -------------------------------------------------------------------------------
 
 
-def _outcome(story: Story) -> Values:
+def _outcome_values(story: Story) -> Values:
+    """Return the headline, key figures and changed files of the session."""
     record, ending = story.record, story.record.negotiations.ending
-    made = pluralize(max(ending.proposals_made, len(story.cases)), "proposal")
+    proposals = pluralize(max(ending.proposals_made, len(story.cases)), "proposal")
     detail = f" ({ending.detail})" if ending.detail else ""
     reached = _ENDINGS[ending.reason].format(rounds=pluralize(ending.rounds_executed, "round"))
     return {
-        "headline": f"{len(record.negotiations.completed)} of {made} accepted"
+        "headline": f"{len(record.negotiations.completed)} of {proposals} accepted"
         if story.cases
-        else "Nobody proposed anything",
+        else "No agent made a proposal",
         "lead": f"{reached}{detail}. {story.outcome}.",
         "intent": record.intent,
         "refusal": record.refusal,
-        "figures": [{"title": title, "value": value, "detail": detail} for title, value, detail in _figures(story)],
-        "files": _files(story),
+        "figures": [{"title": title, "value": value, "detail": detail} for title, value, detail in _key_figures(story)],
+        "files": _changed_files(story),
     }
 
 
-def _figures(story: Story) -> Iterator[tuple[str, str, str]]:
+def _key_figures(story: Story) -> Iterator[tuple[str, str, str]]:
+    """Yield title, value and detail of each key figure of the session."""
     record, tokens = story.record, story.record.spent.usage
     statuses = [case.record.status for case in story.cases]
     others = [f"{statuses.count(each)} {each}" for each in dict.fromkeys(statuses) if each != "accepted"]
     diffs = [diff for case in story.cases if case.record.commit for diff in diffs_of(case.record)]
-    lines = f"{pluralize(_lines(diffs, '+'), 'line')} added, {_lines(diffs, '-')} removed"
-    yield "Commits", str(len(record.negotiations.completed)), ", ".join(others) or "none turned down"
+    lines = f"{pluralize(_count_lines(diffs, '+'), 'line')} added, {_count_lines(diffs, '-')} removed"
+    yield "Commits", str(len(record.negotiations.completed)), ", ".join(others) or "no others"
     yield "Files changed", str(record.negotiations.ending.files_modified), lines if diffs else "nothing was written"
     arbiters = f"arbiters: {', '.join(record.arbiters)}" if record.arbiters else "no arbiter"
     yield "Agents", str(len(record.agents)), arbiters
@@ -112,7 +114,7 @@ def _figures(story: Story) -> Iterator[tuple[str, str, str]]:
     yield ("Models", models[0], roles) if len(models) > 1 else ("Model", models[0], "negotiated")
 
 
-def _files(story: Story) -> list[Values]:
+def _changed_files(story: Story) -> list[Values]:
     """Return every file that accepted proposals changed, with the number of lines added and removed."""
     changes: dict[str, list[tuple[ProposalStory, _FileDiff]]] = {}
     for case in story.cases:
@@ -121,19 +123,21 @@ def _files(story: Story) -> list[Values]:
     return [
         {
             "path": path,
-            "added": _lines((diff for _, diff in own), "+"),
-            "removed": _lines((diff for _, diff in own), "-"),
+            "added": _count_lines((diff for _, diff in own), "+"),
+            "removed": _count_lines((diff for _, diff in own), "-"),
             "by": proposal_links(case for case, _ in own),
         }
         for path, own in sorted(changes.items())
     ]
 
 
-def _lines(diffs: Iterable[_FileDiff], sign: str) -> int:
+def _count_lines(diffs: Iterable[_FileDiff], sign: str) -> int:
+    """Return the number of lines with this sign in all the diffs."""
     return sum(diff.count_lines(sign) for diff in diffs)
 
 
-def _round(story: Story, number: int, cases: list[Values]) -> Values:
+def _round_values(story: Story, number: int, cases: list[Values]) -> Values:
+    """Return the proposals and notes of a round; `cases` holds the values of all proposals."""
     return {
         "round": number,
         "in_round": [case for case in cases if case["round"] == number],
@@ -144,8 +148,8 @@ def _round(story: Story, number: int, cases: list[Values]) -> Values:
 # --- the proposals -----------------------------------------------------------------------------
 
 
-def _choices(story: Story) -> Iterator[Values]:
-    """Yield the filters for proposals; agents and files are numbers, because their names may contain anything."""
+def _filter_values(story: Story) -> Iterator[Values]:
+    """Yield the filters for proposals. Agents and files are identified by numbers, because names may contain any character."""
     agents = {name for case in story.cases for name in case.concerned}
     statuses = dict.fromkeys(case.record.status for case in story.cases)
     options: dict[str, list[tuple[Value, Value]]] = {
@@ -159,7 +163,8 @@ def _choices(story: Story) -> Iterator[Values]:
         yield {"choice": name, "title": name.capitalize(), "options": values}
 
 
-def _case(story: Story, case: ProposalStory) -> Values:
+def _proposal_values(story: Story, case: ProposalStory) -> Values:
+    """Return the values of one proposal for its section, the timeline and the filters."""
     proposal, record = case.proposal, case.record
     changes = record.commit.schema_changes if record.commit else proposal.schema_changes
     return {
@@ -170,34 +175,35 @@ def _case(story: Story, case: ProposalStory) -> Values:
         "status_name": record.status.capitalize(),
         "src": proposal.src,
         "round": proposal.round,
-        "tally": _tally(case) if case.votes else "",
-        "agent_keys": _keys(story.agents, case.concerned),
-        "concern_keys": _keys(story.agents, (proposal.src, *case.affected)),
-        "file_keys": _keys(story.files, proposal.files),
-        "stations": [step._asdict() for step in _stations(case)],
+        "tally": _tally_text(case) if case.votes else "",
+        "agent_keys": _join_indexes(story.agents, case.concerned),
+        "concern_keys": _join_indexes(story.agents, (proposal.src, *case.affected)),
+        "file_keys": _join_indexes(story.files, proposal.files),
+        "stations": [step._asdict() for step in _timeline_steps(case)],
         "reason": proposal.reason,
-        "facts": list(_facts(story, case)),
-        "diffs": [_diff_values(diff) for diff in diffs_of(record)],
-        "contract": [{"method": change.method, "sides": list(_sides(change))} for change in changes],
+        "facts": list(_proposal_facts(story, case)),
+        "diffs": [_diff_values(diff) for diff in diffs_of(record, story.diffs_of(case))],
+        "contract": [{"method": change.method, "sides": list(_changed_schemas(change))} for change in changes],
         "climbs": [
-            _gate_report(report, number, len(case.reports)) for number, report in enumerate(case.reports, start=1)
+            _gate_values(report, number, len(case.reports)) for number, report in enumerate(case.reports, start=1)
         ],
-        "votes": [_vote(vote) for vote in record.evaluations],
-        "outcome": _outcome_of(story, case),
+        "votes": [_vote_values(vote) for vote in record.evaluations],
+        "outcome": _outcome_text(story, case),
     }
 
 
-def _keys(known: tuple[str, ...], names: Iterable[str]) -> str:
-    """Return names as their indexes in a list, which the script of the page can compare safely."""
+def _join_indexes(known: tuple[str, ...], names: Iterable[str]) -> str:
+    """Return the indexes of the names in `known`, separated by spaces; the script of the page compares these numbers."""
     return " ".join(str(known.index(name)) for name in names)
 
 
-def _stations(case: ProposalStory) -> Iterator[ProposalStep]:
+def _timeline_steps(case: ProposalStory) -> Iterator[ProposalStep]:
+    """Yield the steps of a proposal in the timeline, from `Proposed` to its commit or status."""
     parent = case.proposal.parent
     yield ProposalStep(f"Proposed against {parent}" if parent else "Proposed")
     for step in case.steps:
         if step is VOTES:
-            yield from _judged(case)
+            yield from _vote_steps(case)
         else:
             yield step
     commit = case.record.commit
@@ -207,26 +213,28 @@ def _stations(case: ProposalStory) -> Iterator[ProposalStep]:
         yield ProposalStep(case.record.status.capitalize(), "end")
 
 
-def _judged(case: ProposalStory) -> Iterator[ProposalStep]:
+def _vote_steps(case: ProposalStory) -> Iterator[ProposalStep]:
+    """Yield a step with the numbers of votes, and a step for each arbiter."""
     if any(not vote.is_arbiter for vote in case.votes):
-        yield ProposalStep(f"Votes: {_tally(case)}")
+        yield ProposalStep(f"Votes: {_tally_text(case)}")
     yield from (ProposalStep(f"Arbiter {vote.agent}: {vote.decision}") for vote in case.votes if vote.is_arbiter)
 
 
-def _tally(case: ProposalStory) -> str:
+def _tally_text(case: ProposalStory) -> str:
     """Return the votes as text: `2 accept, 1 reject`."""
     counts = ((decision, case.count(decision)) for decision in _LETTERS)
     return ", ".join(f"{count} {decision}" for decision, count in counts if count) or "none"
 
 
-def _facts(story: Story, case: ProposalStory) -> Iterator[Values]:
+def _proposal_facts(story: Story, case: ProposalStory) -> Iterator[Values]:
+    """Yield label, text and links of each fact about a proposal; facts without content are left out."""
     proposal, costs = case.proposal, story.record.costs
     facts: tuple[tuple[str, Value, Sequence[str]], ...] = (
         ("Proposed by", proposal.src, ()),
         ("To", proposal.dst, ()),
         ("Affects", ", ".join(proposal.affects), ()),
         ("Intent", proposal.intent, ()),
-        ("Mends", proposal.finding, ()),
+        ("Fixes", proposal.finding, ()),
         ("Priority", proposal.priority, ()),
         ("Needs", "", proposal.dependencies),
         ("Counters", "", [proposal.parent] if proposal.parent else ()),
@@ -235,35 +243,40 @@ def _facts(story: Story, case: ProposalStory) -> Iterator[Values]:
     )
     for label, text, names in facts:
         if text or names:
-            yield {"label": label, "text": text or "", "links": [_link(story, name) for name in names]}
+            yield {"label": label, "text": text or "", "links": [_link_values(story, name) for name in names]}
 
 
-def _link(story: Story, name: str) -> Values:
-    return {"name": name, "anchor": story.by_name[name].anchor if name in story.by_name else ""}
+def _link_values(story: Story, name: str) -> Values:
+    """Return a link to a proposal; its anchor is empty if the session has no proposal with this ID."""
+    return {"name": name, "anchor": story.by_id[name].anchor if name in story.by_id else ""}
 
 
-def _sides(change: SchemaChange) -> Iterator[Values]:
+def _changed_schemas(change: SchemaChange) -> Iterator[Values]:
+    """Yield the input and the output schema of a method before and after, those that differ."""
     sides = (
         ("input", change.input_schema_before, change.input_schema_after),
         ("output", change.output_schema_before, change.output_schema_after),
     )
     for side, before, after in sides:
         if before != after:
-            told = ("not declared" if schema is None else str(schema) for schema in (before, after))
-            yield {"side": side, **dict(zip(("before", "after"), told, strict=True))}
+            texts = ("not declared" if schema is None else str(schema) for schema in (before, after))
+            yield {"side": side, **dict(zip(("before", "after"), texts, strict=True))}
 
 
-def _gate_report(report: GateReport, number: int, count: int) -> Values:
+def _gate_values(report: GateReport, number: int, count: int) -> Values:
+    """Return a gate report, which is the attempt `number` of `count` attempts at the gate."""
     caption = f"Attempt {number} of {count}: {'passed' if report.passed else 'refused'}"
     return {
         "number": number,
         "is_one_of_many": count > 1,
         "caption": caption if count > 1 else "The rungs",
-        "rungs": [_rung(rung) for rung in report.rungs],
+        "rungs": [_rung_values(rung) for rung in report.rungs],
+        "removed": [{"text": text} for text in report.removed],
     }
 
 
-def _rung(rung: RungResult) -> Values:
+def _rung_values(rung: RungResult) -> Values:
+    """Return one row of the table of a gate report."""
     place = f"{rung.path}:{rung.line}" if rung.path and rung.line else rung.path
     return {
         "rung": rung.rung,
@@ -276,21 +289,23 @@ def _rung(rung: RungResult) -> Values:
     }
 
 
-def _vote(vote: ProposalEvaluation) -> Values:
+def _vote_values(vote: ProposalEvaluation) -> Values:
+    """Return one vote with its remarks and counter-proposal."""
     counter = vote.counter_proposal
     return {
         "evaluator": vote.agent,
         "is_arbiter": vote.is_arbiter,
         "decision": vote.decision,
         "decision_name": vote.decision.capitalize(),
-        "circumstances": "".join(f" · {each}" for each in _circumstances(vote)),
+        "circumstances": "".join(f" · {each}" for each in _vote_details(vote)),
         "reasoning": vote.reasoning,
-        "remarks": list(_remarks(vote)),
+        "remarks": list(_vote_remarks(vote)),
         "instead": (counter.title or counter.intent) if counter else "",
     }
 
 
-def _circumstances(vote: ProposalEvaluation) -> Iterator[str]:
+def _vote_details(vote: ProposalEvaluation) -> Iterator[str]:
+    """Yield the round of a vote, and its confidence and impact where they are not the defaults."""
     impact = vote.impact_assessment
     if vote.round:
         yield f"round {vote.round}"
@@ -304,7 +319,8 @@ def _circumstances(vote: ProposalEvaluation) -> Iterator[str]:
         yield f"touches {', '.join(impact.affects_dependencies)}"
 
 
-def _remarks(vote: ProposalEvaluation) -> Iterator[Values]:
+def _vote_remarks(vote: ProposalEvaluation) -> Iterator[Values]:
+    """Yield the evidence of a vote, its further concerns, and its suggestions."""
     for evidence in vote.evidence:
         label = f"Evidence ({evidence.kind}, {'verified: a veto' if evidence.is_verified else 'unsubstantiated'})"
         yield {"label": label, "text": evidence.text, "is_code": "\n" in evidence.text, "detail": evidence.detail}
@@ -314,19 +330,20 @@ def _remarks(vote: ProposalEvaluation) -> Iterator[Values]:
         yield {"label": label, "text": text, "is_code": False, "detail": ""}
 
 
-def _outcome_of(story: Story, case: ProposalStory) -> str:
+def _outcome_text(story: Story, case: ProposalStory) -> str:
+    """Return who accepted the proposal, and which files it changes, or why it was refused."""
     commit = case.record.commit
     if commit is None:
         return case.record.refusal
     voters = f" ({', '.join(commit.evaluators)})" if commit.evaluators else ""
-    how = f"{commit.commit_id}: {_CONSENSUS[commit.consensus_type]}{voters}"
-    return f"{how}. Changes {', '.join(commit.files_modified)}. {story.outcome}."
+    decision = f"{commit.commit_id}: {_CONSENSUS[commit.consensus_type]}{voters}"
+    return f"{decision}. Changes {', '.join(commit.files_modified)}. {story.outcome}."
 
 
 # --- votes and cost ----------------------------------------------------------------------------
 
 
-def _voices(story: Story) -> Iterator[Values]:
+def _vote_rows(story: Story) -> Iterator[Values]:
     """Yield a row for each agent that voted or proposed, with a cell for each proposal; nothing if no agent voted."""
     voters = {vote.agent for case in story.cases for vote in case.votes}
     proposers = {case.proposal.src for case in story.cases} if voters else set[str]()
@@ -334,11 +351,12 @@ def _voices(story: Story) -> Iterator[Values]:
     for name in story.agents:
         if name in voters | proposers:
             votes = (own.get(name) for own in by_case)
-            cells = [_cell(case, name, vote) for case, vote in zip(story.cases, votes, strict=True)]
+            cells = [_vote_cell(case, name, vote) for case, vote in zip(story.cases, votes, strict=True)]
             yield {"agent": name, "cells": cells}
 
 
-def _cell(case: ProposalStory, name: str, vote: ProposalEvaluation | None) -> Values:
+def _vote_cell(case: ProposalStory, name: str, vote: ProposalEvaluation | None) -> Values:
+    """Return one cell of the table of votes: the letter of the vote, or whether the agent made the proposal itself."""
     if vote is None:
         return {"is_own": name == case.proposal.src, "decision": ""}
     sign = ("§" if vote.is_arbiter else "") + ("!" if any(evidence.is_verified for evidence in vote.evidence) else "")
@@ -350,51 +368,60 @@ def _cell(case: ProposalStory, name: str, vote: ProposalEvaluation | None) -> Va
     }
 
 
-def _cost(story: Story) -> Values:
+def _cost_values(story: Story) -> Values:
+    """Return the totals of the session and the cost of each proposal."""
     spent = story.record.spent
     return {
         "was_free": story.was_free,
         "answered": pluralize(spent.calls, "question") if spent.calls else "",
         "amounts": [
-            {"what": what, "amount": f"{amount:,}", "detail": detail} for what, amount, detail in _amounts(spent)
+            {"what": what, "amount": f"{amount:,}", "detail": detail} for what, amount, detail in _cost_rows(spent)
         ],
         "dollars": format_usd(spent.cost_usd),
         "unpriced": pluralize(spent.unpriced, "request") if spent.unpriced else "",
-        "prices": list(_prices(story)),
+        "prices": list(_costs_by_proposal(story)),
     }
 
 
-def _amounts(spent: Spend) -> Iterator[tuple[str, int, str]]:
+def _cost_rows(spent: Spend) -> Iterator[tuple[str, int, str]]:
+    """Yield label, number and explanation of the questions, requests and tokens of a session."""
     usage = spent.usage
-    cached = f"{spent.cached:,} of them answered from a cache or a record of this machine"
+    cached = f"{spent.cached:,} of them answered from a cache or record on this machine"
     fresh = f"{usage.input_tokens - usage.cache_read_tokens:,} new"
     yield "Questions answered", spent.calls, "by rules or by a model"
     yield "Requests to models", spent.requests, cached
     yield "Input tokens", usage.input_tokens, f"{fresh}, {usage.cache_read_tokens:,} read from the provider's cache"
     yield "Written to the cache", usage.cache_write_tokens, "input tokens that the provider keeps for later requests"
-    yield "Output tokens", usage.output_tokens, "the answers, thinking included"
+    yield "Output tokens", usage.output_tokens, "the answers, including reasoning"
     yield "All tokens", usage.total_tokens, "input and output"
 
 
-def _prices(story: Story) -> Iterator[Values]:
+def _costs_by_proposal(story: Story) -> Iterator[Values]:
+    """Yield the cost of each proposal, and of all other requests together, with the width of its bar in pixels."""
     costs, total = story.record.costs, story.record.spent.cost_usd
     if not costs:
         return
     most = max(*costs.values(), total - sum(costs.values()), 0.000001)
 
-    def price(amount: float, **values: Value) -> Values:
+    def cost_row(amount: float, **values: Value) -> Values:
         return {**values, "amount": format_usd(amount), "bar": max(round(96 * amount / most), 1)}
 
     for case in story.cases:
         if case.name in costs:
             outcome = case.record.status.capitalize()
-            yield price(costs[case.name], anchor=case.anchor, name=case.name, title=case.title, outcome=outcome)
+            yield cost_row(costs[case.name], anchor=case.anchor, name=case.name, title=case.title, outcome=outcome)
     others = total - sum(costs.get(name, 0.0) for name in dict.fromkeys(case.name for case in story.cases))
-    if others >= _LEAST_USD:
-        yield price(others, anchor="", name="Other", title="analysis, and questions about no one proposal", outcome="")
+    if others >= _MIN_USD:
+        yield cost_row(
+            others,
+            anchor="",
+            name="Other",
+            title="analysis, and other requests that concern no single proposal",
+            outcome="",
+        )
 
 
-# --- differences of files: hunks of runs, old and new side by side -------------------------------
+# --- diffs, with old and new lines side by side -------------------------------
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,\d+)? \+(\d{1,9})(?:,\d+)? @@(.*)")
 _Sign = Literal[" ", "+", "-"]
@@ -402,7 +429,7 @@ _SIGNS: dict[str, _Sign] = {" ": " ", "": " ", "+": "+", "-": "-"}
 
 
 class Line(NamedTuple):
-    """One line of a hunk with its line numbers in the old and the new file; 0 if it is not in that file."""
+    """A line of a hunk, with its line numbers in the old and the new file; 0 if that file does not contain it."""
 
     sign: _Sign
     old: int
@@ -411,7 +438,7 @@ class Line(NamedTuple):
 
 
 class _Hunk(NamedTuple):
-    """A hunk of a diff; `heading` is the text after the second `@@`, `ends` the notes after a backslash."""
+    """A hunk of a diff; `heading` is the text after the second `@@`, `ends` holds remarks such as `No newline at end of file`."""
 
     heading: str
     lines: list[Line]
@@ -419,7 +446,7 @@ class _Hunk(NamedTuple):
 
 
 class _FileDiff(NamedTuple):
-    """The diff of one file; `note` says what its line numbers count from if that is not the file."""
+    """The diff of one file; `note` names the part of the file to which line numbers refer, empty for the whole file."""
 
     path: str
     hunks: tuple[_Hunk, ...]
@@ -430,20 +457,27 @@ class _FileDiff(NamedTuple):
         return sum(line.sign == sign for hunk in self.hunks for line in hunk.lines)
 
 
-def diffs_of(record: ProposalRecord) -> tuple[_FileDiff, ...]:
-    """Return the committed diffs, otherwise the diffs of the proposed changes."""
-    if record.commit and record.commit.resolution:
-        return tuple(_FileDiff(path, read_diff(text)) for path, text in sorted(record.commit.resolution.items()))
-    return tuple(_proposed(change) for change in record.proposal.code_changes)
+def diffs_of(record: ProposalRecord, recorded: Mapping[str, str] | None = None) -> tuple[_FileDiff, ...]:
+    """Return the committed diffs; of a proposal that was not accepted the `recorded` ones, else those of its edits.
+
+    Args:
+        record: The proposal.
+        recorded: Path -> unified diff, from the record of the session.
+    """
+    diffs = record.commit.resolution if record.commit else recorded
+    if diffs:
+        return tuple(_FileDiff(path, read_diff(text)) for path, text in sorted(diffs.items()))
+    return tuple(_diff_of_change(change) for change in record.proposal.code_changes)
 
 
-def _proposed(change: CodeChange) -> _FileDiff:
+def _diff_of_change(change: CodeChange) -> _FileDiff:
+    """Return the diff of a proposed change; its line numbers count from the beginning of the changed definition."""
     where = f"in {change.target}" if change.target else "in the module"
     return _FileDiff(change.file_path, read_diff(diff_of(change)), f"{change.operation.replace('_', ' ')} {where}")
 
 
 def read_diff(text: str) -> tuple[_Hunk, ...]:
-    """Read a unified diff of one file; lines outside of hunks are ignored."""
+    """Parse a unified diff of one file into hunks; lines outside of hunks are ignored."""
     found: list[_Hunk] = []
     old = new = 0
     for line in text.removesuffix("\n").split("\n"):
@@ -468,13 +502,13 @@ def _diff_values(diff: _FileDiff) -> Values:
         "removed": diff.count_lines("-"),
         "note": diff.note,
         "hunks": [
-            {"heading": hunk.heading or ("⋯" if index else ""), "runs": _runs(hunk), "ends": hunk.ends}
+            {"heading": hunk.heading or ("⋯" if index else ""), "runs": _split_into_runs(hunk), "ends": hunk.ends}
             for index, hunk in enumerate(diff.hunks)
         ],
     }
 
 
-def _runs(hunk: _Hunk) -> list[Values]:
+def _split_into_runs(hunk: _Hunk) -> list[Values]:
     """Return runs of lines: unchanged ones alternate with removed lines and the lines that replace them."""
     runs: list[Values] = []
     for is_same, group in groupby(hunk.lines, key=lambda line: line.sign == " "):
@@ -483,13 +517,13 @@ def _runs(hunk: _Hunk) -> list[Values]:
             runs.append({"same": [line._asdict() for line in lines], "gone": [], "came": []})
         else:
             gone, came = ([line for line in lines if line.sign == sign] for sign in "-+")
-            runs.append({"same": [], "gone": _marked(gone, came), "came": _marked(came, gone)})
+            runs.append({"same": [], "gone": _mark_changes(gone, came), "came": _mark_changes(came, gone)})
     return runs
 
 
-def _marked(lines: Sequence[Line], others: Sequence[Line]) -> list[Values]:
-    """Mark in each line what differs from its counterpart, if both sides have equally many lines."""
-    facing = others if len(lines) == len(others) else lines
+def _mark_changes(lines: Sequence[Line], others: Sequence[Line]) -> list[Values]:
+    """Return the lines split at the part that differs from the line on the other side, if both sides have equally many lines."""
+    facing = others if len(lines) == len(others) else lines  # compared with itself, a line has no part that differs
     return [
         {**line._asdict(), **dict(zip(("text", "mark", "rest"), split_at_change(line.text, other.text), strict=True))}
         for line, other in zip(lines, facing, strict=True)
@@ -497,7 +531,7 @@ def _marked(lines: Sequence[Line], others: Sequence[Line]) -> list[Values]:
 
 
 def split_at_change(text: str, other: str) -> tuple[str, str, str]:
-    """Split a line into the parts before, in and after the change; the line is not split if little of it is the same."""
+    """Return the parts of a line before, in and after the difference; the first is the whole line if little is the same."""
     shorter = min(len(text), len(other))
     head = next((index for index in range(shorter) if text[index] != other[index]), shorter)
     tail = next((index for index in range(shorter - head) if text[-1 - index] != other[-1 - index]), shorter - head)

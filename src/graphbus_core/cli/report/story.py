@@ -1,4 +1,4 @@
-"""Everything known about a session: its record and transcript, whether its changes were written, the edges of its agents.
+"""A session with all that is known about it: record, transcript, whether its changes were written, edges of its agents.
 
 The report and `graphbus inspect-negotiation` show the same `Story`.
 """
@@ -29,7 +29,7 @@ Fate = Literal["", "written", "undone"]
 
 
 class Note(NamedTuple):
-    """A remark about an agent in a round that belongs to no proposal."""
+    """A remark about an agent in a round, not about a proposal."""
 
     round: int
     agent: str
@@ -37,17 +37,19 @@ class Note(NamedTuple):
 
 
 class ProposalStep(NamedTuple):
-    """An event in the life of a proposal; `role` is its colour: `"good"`, `"bad"` or neutral."""
+    """A step of a proposal through the negotiation; `role` is its colour: `"good"`, `"bad"` or empty for neutral."""
 
     text: str
     role: str = ""
 
 
 VOTES = ProposalStep("votes")
-"""Marks the point at which the final votes were given."""
+"""Marks where the final votes stand among the steps of a proposal."""
 
 
 class _VotedOn(msgspec.Struct, frozen=True):
+    """The field of an evaluation that is used here."""
+
     proposal_id: str
 
 
@@ -74,11 +76,14 @@ class _Event(msgspec.Struct, frozen=True):
 class ProposalStory:
     """One proposal with its votes, gate reports and steps.
 
+    Args:
+        known: The steps and gate reports of the transcript, in order; if empty, those of the record are used.
+
     Attributes:
         record: The proposal as the session recorded it.
         anchor: The HTML id of its element: unique in the page, and safe for any proposal ID.
         reports: The reports of the gate, in order.
-        steps: The events between proposal and outcome, in order.
+        steps: The steps between proposal and outcome, in order.
     """
 
     def __init__(
@@ -87,11 +92,11 @@ class ProposalStory:
         self.record = record
         self.proposal = record.proposal
         self.anchor = anchor
-        told = known or [*([record.gate] if record.gate else ()), *([VOTES] if record.evaluations else ())]
-        self.reports = tuple(each for each in told if isinstance(each, GateReport))
+        recorded = known or [*([record.gate] if record.gate else ()), *([VOTES] if record.evaluations else ())]
+        self.reports = tuple(each for each in recorded if isinstance(each, GateReport))
         first = self.reports[0] if self.reports else None
         self.steps = tuple(
-            each if isinstance(each, ProposalStep) else _climbed(each, is_first=each is first) for each in told
+            each if isinstance(each, ProposalStep) else _gate_step(each, is_first=each is first) for each in recorded
         )
 
     @property
@@ -132,9 +137,9 @@ class Story:
     """A whole session.
 
     Attributes:
-        record: Its record.
+        record: The record of the session.
         edges: The edges between its agents, sorted; None if they are unknown.
-        fate: Whether the accepted changes were written or undone, by the journal.
+        fate: `"written"` or `"undone"` if the journal says so about the accepted changes; otherwise empty.
         cases: The proposals in order.
         notes: Remarks that belong to no proposal, in order.
         agents: The agents in activation order, then those that only proposals name.
@@ -143,50 +148,60 @@ class Story:
     """
 
     def __init__(
-        self, record: SessionRecord, edges: Iterable[Edge] | None, said: Iterable[TranscriptEvent] = (), fate: Fate = ""
+        self,
+        record: SessionRecord,
+        edges: Iterable[Edge] | None,
+        events: Iterable[TranscriptEvent] = (),
+        fate: Fate = "",
     ) -> None:
         self.record = record
         self.fate = fate
-        steps, self.notes = _read(said)
+        steps, self.notes = _read_transcript(events)
         records = record.negotiations.records
         self.cases = tuple(
             ProposalStory(each, anchor, steps.get(each.proposal.proposal_id, ()))
-            for each, anchor in zip(records, _anchors(records), strict=True)
+            for each, anchor in zip(records, _make_anchors(records), strict=True)
         )
         named = (name for case in self.cases for name in case.concerned)
         self.agents = tuple(dict.fromkeys((*record.agents, *named)))
         self.files = tuple(sorted({path for case in self.cases for path in case.proposal.files}))
         last = max(record.negotiations.ending.rounds_executed, *(case.proposal.round for case in self.cases), 0)
         self.rounds = range(1, last + 1)
-        self.edges = None if edges is None else self._inner(edges)
+        self.edges = None if edges is None else self._edges_between_agents(edges)
 
-    def _inner(self, edges: Iterable[Edge]) -> tuple[Edge, ...]:
+    def _edges_between_agents(self, edges: Iterable[Edge]) -> tuple[Edge, ...]:
+        """Return the edges between two different agents of the session, each once, sorted."""
         known = set(self.agents)
         inner = {edge for edge in edges if {edge.source, edge.target} <= known and edge.source != edge.target}
         return tuple(sorted(inner, key=lambda edge: (edge.source, edge.target, edge.kind, edge.label)))
 
     @cached_property
-    def by_name(self) -> dict[str, ProposalStory]:
-        """Proposal ID -> proposal; of two with the same ID the first."""
+    def by_id(self) -> dict[str, ProposalStory]:
+        """Proposal ID -> proposal; if several have the same ID, the first."""
         return {case.name: case for case in reversed(self.cases)}
 
+    def diffs_of(self, entry: ProposalStory) -> dict[str, str]:
+        """Return path -> the unified diff that the voters saw; empty if there is none in the record."""
+        commit = entry.record.commit
+        return self.record.diffs.get(entry.name) or (commit.resolution if commit else {})
+
     def counters(self, name: str) -> list[str]:
-        """Return the proposals that counter this one."""
+        """Return the IDs of the proposals that counter this one."""
         return [case.name for case in self.cases if name and case.proposal.parent == name]
 
     @property
     def was_free(self) -> bool:
-        """True when no model was asked."""
+        """True if no model was asked."""
         spent = self.record.spent
         return not (spent.requests or spent.cost_usd or spent.usage.total_tokens or self.record.costs)
 
     @property
     def outcome(self) -> str:
-        """A sentence without full stop on whether the accepted changes were written."""
+        """Whether the accepted changes were written, as a sentence without a full stop."""
         if not self.record.negotiations.completed:
             return "Nothing was accepted, no file was changed"
         if self.fate == "undone":
-            return "The accepted changes were written and undone since"
+            return "The accepted changes were written and later undone"
         if self.fate or self.record.is_applied:
             return "The accepted changes are in the source files"
         return "The accepted changes were not written"
@@ -235,18 +250,18 @@ def load_story(
     """Load a session, by default the last one; without a transcript only its record is used.
 
     Raises:
-        NegotiationError: GBE403 there is none, GBE404 there is no such one, GBE405 it cannot be read.
+        NegotiationError: GBE403 there are no sessions, GBE404 there is no such session, GBE405 it cannot be read.
         EditError: The journal cannot be read.
     """
     from graphbus_core.editing.promotion import fate_of
 
     record = load_session(config.artifacts_dir, session)
     folder = sessions_dir(config.artifacts_dir) / record.session
-    is_told = has_transcript and (folder / TRANSCRIPT).exists()
-    said = load_transcript(config.artifacts_dir, record.session) if is_told else ()
+    is_recorded = has_transcript and (folder / TRANSCRIPT).exists()
+    events = load_transcript(config.artifacts_dir, record.session) if is_recorded else ()
     fate: Fate = fate_of(config, record.session)
     try:
-        return Story(record, edges, said, fate)
+        return Story(record, edges, events, fate)
     except msgspec.ValidationError as error:
         where = Place(str(folder))
         raise NegotiationError("GBE405", session=record.session, reason=str(error), where=where) from error
@@ -260,7 +275,8 @@ def diff_of(change: CodeChange) -> str:
     return unified_diff(change.file_path, *(text.encode(errors="replace") for text in texts)) or change.diff
 
 
-def _anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
+def _make_anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
+    """Yield an HTML id for each proposal: its own ID if that is safe and new, otherwise `proposal-` and a number."""
     taken: set[str] = set()
     for number, record in enumerate(records):
         name = record.proposal.proposal_id
@@ -269,14 +285,16 @@ def _anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
         yield name if is_usable else f"proposal-{number}"
 
 
-def _read(said: Iterable[TranscriptEvent]) -> tuple[dict[str, list[ProposalStep | GateReport]], tuple[Note, ...]]:
-    """Return proposal ID -> steps in order, and the notes; only the last votes on a proposal count."""
+def _read_transcript(
+    events: Iterable[TranscriptEvent],
+) -> tuple[dict[str, list[ProposalStep | GateReport]], tuple[Note, ...]]:
+    """Return proposal ID -> steps in order, and the notes. Only the last votes on a proposal are among its steps."""
     steps: dict[str, list[ProposalStep | GateReport]] = {}
     notes: list[Note] = []
     round = 0
-    for each in said:
+    for each in events:
         kind = each.topic.rpartition("/")[2]
-        if kind not in _SHOWN:
+        if kind not in _READ_KINDS:
             continue
         event = msgspec.convert(each.payload, _Event)
         own = steps.setdefault(event.about, [])
@@ -287,9 +305,9 @@ def _read(said: Iterable[TranscriptEvent]) -> tuple[dict[str, list[ProposalStep 
         elif kind == "Gated":
             own += [event.report] if event.report else []
         elif kind in _NOTED:
-            notes.append(Note(round, event.agent, _told(_NOTED[kind], event).text))
+            notes.append(Note(round, event.agent, _make_step(_NOTED[kind], event).text))
         else:
-            own.append(_told(_STEPS[kind], event))
+            own.append(_make_step(_STEPS[kind], event))
     return steps, tuple(notes)
 
 
@@ -298,21 +316,23 @@ _NOTED = {
     "Dropped": "{0.count} proposal{plural} too many: {0.reason}",
 }
 _STEPS = {
-    "Merged": "Merged with what others changed in {files}",
+    "Merged": "Merged with other accepted changes in {files}",
     "SentBack": "Sent back: {0.reason}",
-    "Reviewed": "A person said {0.verdict}{reason}",
+    "Reviewed": "A person answered {0.verdict}{reason}",
 }
-_MEANT = {"yes": "good", "no": "bad"}
-_SHOWN = {"Round", "Evaluated", "Gated", *_NOTED, *_STEPS}
+_VERDICT_ROLES = {"yes": "good", "no": "bad"}
+_READ_KINDS = {"Round", "Evaluated", "Gated", *_NOTED, *_STEPS}
 
 
-def _told(form: str, event: _Event) -> ProposalStep:
+def _make_step(form: str, event: _Event) -> ProposalStep:
+    """Return the step for an event; `form` is its text in `_NOTED` or `_STEPS`, with places for the fields."""
     reason = f" ({event.reason})" if event.reason else ""
     text = form.format(event, files=", ".join(event.files), reason=reason, plural="" if event.count == 1 else "s")
-    return ProposalStep(text, "bad" if form == _STEPS["SentBack"] else _MEANT.get(event.verdict, ""))
+    return ProposalStep(text, "bad" if form == _STEPS["SentBack"] else _VERDICT_ROLES.get(event.verdict, ""))
 
 
-def _climbed(report: GateReport, *, is_first: bool) -> ProposalStep:
+def _gate_step(report: GateReport, *, is_first: bool) -> ProposalStep:
+    """Return the step for a gate report; further reports of a proposal begin with `Gate again`."""
     name = "Gate" if is_first else "Gate again"
     if report.failure:
         return ProposalStep(f"{name}: refused at {report.failure.code or report.failure.rung}", "bad")

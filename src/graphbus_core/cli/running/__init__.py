@@ -1,1 +1,1 @@
-"""What the command line adds to a running graph: calls and events, the prompt, instruments, servers and the watcher."""
+"""Additions of the command line to a running graph: calls and events, the prompt, instruments, servers and the watcher."""

@@ -1,8 +1,8 @@
 """Runs a graph in this process with the options of `graphbus run`.
 
 instruments: middleware around every handler and call, made before the graph     (--trace, --profile, --break)
-companions:  context managers around the running graph, left before it stops           (--serve, --health)
-work:        what the main thread does: calls and events, the prompt, or waiting for a signal
+companions:  context managers around the running graph; they end before it stops        (--serve, --health)
+work:        the task of the main thread: calls and events, the prompt, or waiting for a signal
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OPTIONS = [
         "--port",
         type=click.IntRange(0, 65535),
         metavar="PORT",
-        help="The port that --serve listens on (8765); 0 means any free one.",
+        help="The port that --serve listens on (8765); 0 means any free port.",
     ),
     click.option("--health", default="", metavar="[HOST:]PORT", help="Serve only probes and metrics, without a token."),
 ]
@@ -81,6 +81,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_partial: bool = False
     only: tuple[str, ...] = ()
     is_confined: bool = False
+    ledger: str | None = None
     is_watched: bool = False
     outlives_entrypoint: bool = False
     is_interactive: bool = False
@@ -95,17 +96,17 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool = False
 
     def refuse_contradictions(self) -> None:
-        """Refuse options that contradict each other, or that need a terminal.
+        """Raise an error for options that do not fit together.
 
         Raises:
-            UsageError: GBE131, GBE132, GBE158.
+            UsageError: GBE131, an option needs another one; GBE132, two contradict each other; GBE158, there is no terminal.
         """
-        for option, is_given, needed, is_there in (
+        for option, is_given, needed, is_satisfied in (
             ("--trace-payloads", self.traces_payloads, "--trace", self.is_traced),
             ("--host", bool(self.host), "--serve", self.is_served),
             ("--port", self.port is not None, "--serve", self.is_served),
         ):
-            if is_given and not is_there:
+            if is_given and not is_satisfied:
                 raise UsageError("GBE131", option=option, needed=needed)
         for one, other, is_given, reason in (
             ("--confined", "--watch", self.is_confined and self.is_watched, "a confined graph cannot write artifacts"),
@@ -127,6 +128,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def stays_up(self) -> bool:
         """True if the graph keeps running after its work is done, until a signal or the end of the prompt."""
         if self.is_interactive or self.is_served or self.health or self.is_watched:
+            # With an entry point, `graphbus run` ends when the entry point ends.
             return self.outlives_entrypoint or not self.entrypoint
         return not (self.calls or self.publications or self.entrypoint)
 
@@ -146,6 +148,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             is_partial=self.is_partial,
             only=self.only,
             is_confined=self.is_confined,
+            ledger=self.ledger,
         )
 
 
@@ -161,7 +164,7 @@ class Link:
         """Wait for the next message of the supervisor.
 
         Raises:
-            Stopped: The supervisor wants this process to end, or has ended itself.
+            StopRequested: The supervisor has sent "end", or has ended itself.
         """
         try:
             message = self._connection.recv()
@@ -172,12 +175,12 @@ class Link:
         return message
 
     def tell(self, kind: str, content: object = ()) -> None:
-        """Send a message; a supervisor that has ended is ignored."""
+        """Send a message to the supervisor; do nothing if the supervisor has ended."""
         with suppress(OSError):
             self._connection.send((kind, content))
 
     def listen(self, patience: SignalHandler, write: Callable[[str], object]) -> None:
-        """Start a thread that ends the graph when the supervisor asks for it, and writes the text that it sends."""
+        """Start a thread that receives messages: it ends the graph, lets `ready` return, or writes the text that was sent."""
 
         def listen() -> None:
             try:
@@ -193,10 +196,10 @@ class Link:
         Thread(target=listen, name="graphbus-supervisor", daemon=True).start()
 
     def ready(self, lines: tuple[str, ...]) -> None:
-        """Report that the graph runs, and wait until the supervisor has shown that."""
+        """Report that the graph runs, and wait until the supervisor has printed these lines."""
         self.is_ready = True
         modules = tuple(name for name in sys.modules.copy() if name.startswith("graphbus_core."))
-        self.tell("ready", (lines, modules))  # the next process imports them before it is needed
+        self.tell("ready", (lines, modules))  # the next process imports these modules in advance
         self._may_proceed.wait()
 
 
@@ -205,14 +208,20 @@ def run_graph_here(options: RunOptions, link: Link | None = None) -> int:
 
     Args:
         options: What to run, and how.
-        link: The connection to the supervisor that started this process, with `--watch`.
+        link: The connection to the supervisor that started this process; None without one.
     """
     with ExitStack() as stack:
         return _Run(options, link, stack).run()
 
 
 class _Run:
-    """One run of a graph with its instruments and servers, which the stack closes."""
+    """One run of a graph with its instruments and servers.
+
+    Args:
+        options: What to run, and how.
+        link: The connection to the supervisor; None without one.
+        stack: Closing it closes the terminal, the log, the servers and the files of the instruments.
+    """
 
     def __init__(self, options: RunOptions, link: Link | None, stack: ExitStack) -> None:
         self._options = options
@@ -221,10 +230,10 @@ class _Run:
         self._state_dir = Path(settings.resolve_run(RuntimeConfig(artifacts=options.artifacts)).state_dir)
         self._is_typed = options.is_interactive and _has_terminal()
         self._refused = self._total = 0
-        self._terminal = _terminal(options, stack)
-        self._say: Callable[[str], object] = self._terminal.write if self._terminal else console.print_note
+        self._terminal = _open_terminal(options, stack)
+        self._write_line: Callable[[str], object] = self._terminal.write if self._terminal else console.print_note
         stack.enter_context(show_logs(self._terminal, is_brief=options.is_interactive))
-        served, self._companions = _servers(options, stack)
+        served, self._companions = _make_servers(options, stack)
         self._breakpoints = Breakpoints(options.breaks)
         self._recorder = Tracer(with_payloads=True)
         self._instruments: list[Instrument] = [*served]
@@ -238,25 +247,27 @@ class _Run:
             show = self._show_delivery if sys.stderr.isatty() else None
             self._instruments.append(Tracer(file.add, with_payloads=options.traces_payloads, show=show))
         if options.is_profiled:
-            self._instruments.append(_profiler(self._state_dir, stack))
+            self._instruments.append(_make_profiler(self._state_dir, stack))
 
     def _show_delivery(self, delivery: TracedDelivery) -> None:
+        """Print the line of a traced delivery."""
         from graphbus_core.cli.running.trace_text import delivery_line
 
-        self._say(delivery_line(delivery))
+        self._write_line(delivery_line(delivery))
 
     def run(self) -> int:
+        """Run the graph until its work is done or a signal comes, print the JSON document, and return the exit status."""
         options, one_shot = self._options, self._one_shot
         try:
             with stop_on_signals() as patience:
                 if self._link is not None:
-                    self._link.listen(patience, self._say if options.is_interactive else console.print_line)
+                    self._link.listen(patience, self._write_line if options.is_interactive else console.print_line)
 
                 def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
                     runtime.let_handlers_finish(patience, graph)
-                    self._ready(graph, artifacts)
+                    self._announce_start(graph, artifacts)
 
-                work = self._talk if options.is_interactive else self._stay_up
+                work = self._run_prompt if options.is_interactive else self._keep_running
                 result = runtime.run_runtime_pipeline(
                     options.request(tuple(self._instruments)),
                     on_ready=on_ready,
@@ -276,18 +287,18 @@ class _Run:
             runtime.raise_for_dead_letters(result)
         return 0
 
-    def _ready(self, graph: LiveGraph, artifacts: BuildArtifacts) -> None:
+    def _announce_start(self, graph: LiveGraph, artifacts: BuildArtifacts) -> None:
         """Print that the graph runs, and which agents are left out.
 
         Raises:
-            RunError: GBE682 for a breakpoint where there is no handler and no method.
+            RunError: GBE682, a name in `--break` is neither a handler nor a method.
         """
         check_names(self._options.breaks, stopping_places(graph))
-        for name, why in graph.left_out.items():
-            if why.code != "GBE696":  # left out because of --only
-                place = f"{why.where}: " if why.where else ""
+        for name, error in graph.left_out.items():
+            if error.code != "GBE696":  # left out because of --only
+                place = f"{error.where}: " if error.where else ""
                 console.print_note(
-                    f"[RUNTIME] Left out {name}: {console.sanitize(f'{place}{why.sentence}')} [{why.code}]"
+                    f"[RUNTIME] Left out {name}: {console.sanitize(f'{place}{error.sentence}')} [{error.code}]"
                 )
         lines = runtime.ready_lines(artifacts, graph.left_out, self._options.only, graph.confinement)
         if self._link is not None:
@@ -298,7 +309,8 @@ class _Run:
             (console.print_note if has_results else console.print_line)(line)
         console.flush()
 
-    def _talk(self, graph: LiveGraph) -> None:
+    def _run_prompt(self, graph: LiveGraph) -> None:
+        """Run the prompt until it ends, and record how many of its commands were refused."""
         from graphbus_core.cli.running.prompt import CommandPrompt
 
         assert self._terminal is not None  # noqa: S101 - every interactive run has one
@@ -310,7 +322,8 @@ class _Run:
         finally:
             self._total, self._refused = prompt.total, prompt.refused
 
-    def _stay_up(self, graph: LiveGraph) -> None:
+    def _keep_running(self, graph: LiveGraph) -> None:
+        """Call the entry point, if there is one, and then wait for a signal; print an error of GraphBus in the entry point."""
         if self._options.entrypoint and graph.origin is not None:
             result = runtime.call_entrypoint(self._options.entrypoint, graph.origin.modules, graph)
             if isinstance(result.error, GraphBusError):
@@ -319,11 +332,12 @@ class _Run:
 
 
 def _has_terminal() -> bool:
+    """True if a person can type and see the output: stdin and stdout are terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _terminal(options: RunOptions, stack: ExitStack) -> Terminal | None:
-    """Return the terminal that prompt, debugger and log lines share; None without prompt and debugger."""
+def _open_terminal(options: RunOptions, stack: ExitStack) -> Terminal | None:
+    """Return the terminal that prompt, debugger and log lines share; None if there is neither prompt nor debugger."""
     if not (options.is_interactive or options.breaks):
         return None
     terminal = Terminal()
@@ -331,8 +345,10 @@ def _terminal(options: RunOptions, stack: ExitStack) -> Terminal | None:
     return terminal
 
 
-def _servers(options: RunOptions, stack: ExitStack) -> tuple[tuple[Instrument, ...], tuple[runtime.Companion, ...]]:
-    """Return the instruments and the companions for --serve and --health; the stack releases their addresses.
+def _make_servers(
+    options: RunOptions, stack: ExitStack
+) -> tuple[tuple[Instrument, ...], tuple[runtime.Companion, ...]]:
+    """Return the instruments and companions for --serve and --health; closing the stack releases their addresses.
 
     Raises:
         UsageError: GBE155-157 for a token or an address that cannot be used.
@@ -344,24 +360,27 @@ def _servers(options: RunOptions, stack: ExitStack) -> tuple[tuple[Instrument, .
     from graphbus_core.hosting.serving.companion import ServerOptions, Servers
 
     probes = parse_address(options.health, "127.0.0.1") if options.health else None
-    asked = ServerOptions(options.is_served, options.host, options.port, probes)
-    made = Servers(asked, options.artifacts, lambda line: console.print_note(f"[RUNTIME] {line}"))
-    stack.callback(made.close)
-    return (made.meter,), (made.run_beside,)
+    server_options = ServerOptions(options.is_served, options.host, options.port, probes)
+    servers = Servers(server_options, options.artifacts, lambda line: console.print_note(f"[RUNTIME] {line}"))
+    stack.callback(servers.close)
+    return (servers.meter,), (servers.run_beside,)
 
 
-def _profiler(folder: Path, stack: ExitStack) -> Profiler:
-    """Return an instrument that measures every handler; the profile is saved and printed at the end of the run."""
+def _make_profiler(folder: Path, stack: ExitStack) -> Profiler:
+    """Return an instrument that measures every handler. Closing the stack saves its profile, and prints it after a success."""
     from graphbus_core.cli.running.trace_text import print_profile
 
     profiler = Profiler()
 
-    def put_away(kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+    def save_and_print(
+        kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Save the profile, and print it unless the run ended with an error."""
         profile = profiler.profile()
         if kind is None or profile.handlers:
             save_profile(profile, folder)
         if kind is None or issubclass(kind, StopRequested):
             print_profile(profile, profile.handlers, console.print_note)
 
-    stack.push(put_away)
+    stack.push(save_and_print)
     return profiler

@@ -1,16 +1,16 @@
 """The process that runs the graph of `graphbus dev` and `graphbus run --watch`.
 
     supervisor                          this process
-    (starts it ahead)                   imports GraphBus
+    starts it in advance                imports GraphBus
     Order(options, arguments)     ->    imports the modules of the project
                                   <-    "imported" | "failed", errors
-    "go"                          ->    makes and starts the agents
-                                  <-    "ready", lines for a person | "failed", errors
-    "proceed"                     ->    does what the options ask for, and stays up
-    text                          ->    writes it above the line that is being typed
-    "end", or it is gone          ->    stops as after SIGTERM
+    "go"                          ->    creates and starts the agents
+                                  <-    "ready", lines to print and imported modules | "failed", errors
+    "proceed"                     ->    makes the calls and events of the options, and keeps running
+    any other text                ->    prints it above the line that is being typed
+    "end", or the connection ends ->    stops as after SIGTERM
 
-Everything up to "imported" happens while the old process still runs, so a module that cannot be imported does no harm.
+The old process runs until "imported" arrives, so a module that cannot be imported does not stop the graph.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ collector.pause()
 from graphbus_core.cli.running.supervised import main
 sys.exit(main())
 """
-"""What its interpreter runs, followed by the connection, the modules to import ahead, and the supervisor's import path."""
+"""The code of the process. Its arguments: file descriptor of the connection, modules to import in advance, import path."""
 
 
 class Order(NamedTuple):
-    """What to run, and the arguments of the original command line."""
+    """The message that tells the process what to run, with `sys.argv` of the supervisor."""
 
     options: RunOptions
     arguments: list[str]
@@ -72,19 +72,19 @@ def main() -> int:
         return 0
     except GraphBusError as error:
         errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
-        if link.is_ready:  # the supervisor shows only why the graph does not start
+        if link.is_ready:  # the supervisor prints only errors of the start
             for each in errors:
                 console.print_error(each)
         else:
             for each in errors:
-                each.data = {}  # the sentences are formatted already; the data may not be picklable
+                each.data = {}  # the sentences are complete; the data may contain what cannot be pickled
             link.tell("failed", errors)
         return error.status
 
 
 def _import_project(options: RunOptions) -> None:
-    """Import the modules of the project ahead of the start; middleware is not imported yet."""
+    """Import the modules of the project in advance, except middleware, which is imported when the graph starts."""
     config = runtime.load_runtime_config(options.request())
     artifacts = runtime.load_build_artifacts(config)
-    bare = msgspec.structs.replace(config.settings, middleware=())
-    runtime.import_modules(artifacts, msgspec.structs.replace(config, settings=bare))
+    without_middleware = msgspec.structs.replace(config.settings, middleware=())
+    runtime.import_modules(artifacts, msgspec.structs.replace(config, settings=without_middleware))

@@ -1,7 +1,7 @@
 """The terminal of `graphbus run`, shared by the prompt, the debugger and log lines.
 
-One thread reads at a time. A debugger that stops on another thread waits until the line at the prompt is entered. Output of other
-threads appears above the line that is being typed.
+Only one thread reads at a time. A debugger that stops on another thread waits until the current line of the prompt is entered.
+Output of other threads appears above the line that is being typed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphbus_core.hosting.signals import reading_with_signals
 
 
 class Terminal:
-    """The terminal of a run, for one reader at a time; also a stream for log lines."""
+    """The terminal of a run. One thread reads at a time; `write` and `flush` make it a stream for log lines."""
 
     def __init__(self) -> None:
         self._turn = Lock()
@@ -30,16 +30,16 @@ class Terminal:
 
     @contextmanager
     def reading(self, prompt: str, reason: str = "") -> Iterator[None]:
-        """Reserve the terminal for a block that reads lines; Ctrl-C cancels a line of the main thread.
+        """Reserve the terminal for a `with` block that reads lines. On the main thread, Ctrl-C raises KeyboardInterrupt in it.
 
         Args:
             prompt: The text before each line.
-            reason: Shown to a person who is typing a line elsewhere and must enter it first.
+            reason: If another thread is reading, this is printed, and the person must enter the current line first.
         """
         with self._turn:  # a waiting debugger gets the terminal before the next line of the prompt
             if not self._reading.acquire(blocking=False):
                 if reason:
-                    self.write(f"{reason}. Press Enter to look at it.")
+                    self.write(f"{reason}. Press Enter to go there.")
                 self._reading.acquire()
         self._prompt, self._reader = prompt, current_thread()
         try:
@@ -50,7 +50,7 @@ class Terminal:
             self._reading.release()
 
     def write(self, text: str) -> None:
-        """Write to stderr, above the line that another thread reads."""
+        """Write a text to stderr. If another thread is reading a line, write above it, and show the typed part again."""
         if self._reader in (None, current_thread()):
             console.print_note(text.removesuffix("\n"))
             return
@@ -65,7 +65,7 @@ class Terminal:
         """Do nothing: output is never buffered."""
 
     def restore(self) -> None:
-        """Restore the terminal modes: a thread that still reads at the end of the process would leave the echo switched off."""
+        """Restore the terminal modes, because a thread that still reads when the process ends leaves the echo off."""
         if self._modes:
             with suppress(termios.error):
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self._modes)
@@ -73,7 +73,7 @@ class Terminal:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C interrupt the main thread instead of ending the graph; on other threads do nothing."""
+    """In a `with` block on the main thread, let Ctrl-C raise KeyboardInterrupt instead of ending the graph."""
     if current_thread() is not main_thread():
         yield
         return

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
+from errno import EMFILE, ENOSPC
 from fnmatch import fnmatch
 from threading import Event, Thread
 
 from graphbus_core.compiler.discover import SKIPPED_FOLDERS
-from graphbus_core.errors import UsageError
+from graphbus_core.errors import Place, UsageError
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.settings import PROJECT_FILE
 
 _STEP_MS = 12
 """A save is reported after this pause without further changes."""
 _DEBOUNCE_MS = 250
-_PAUSE_MS = 100
-_PATIENCE_S = 2.0
+"""Changes that go on longer than this are reported without waiting for a pause."""
+_POLL_MS = 100
+_THREAD_WAIT_S = 2.0
 
 
 def require_watchfiles(option: str) -> None:
-    """Raise an error if watchfiles, which an option or command needs, is not installed.
+    """Raise an error if watchfiles is not installed; `option` names the option or command that needs it.
 
     Raises:
-        UsageError: GBE163 when it is not installed.
+        UsageError: GBE163, watchfiles is not installed.
     """
     try:
         import watchfiles  # noqa: F401
@@ -33,12 +36,12 @@ def require_watchfiles(option: str) -> None:
 class Watcher:
     """Reports saved source files from a thread of its own during its `with` block.
 
-    watchfiles only says when to look; the saved files are found by comparing the tree with its last state.
+    watchfiles only reports that something changed; the saved files are found by comparing the tree with its last state.
 
     Args:
         root: The project root, absolute.
         report: Called with paths relative to the root, or with UsageError GBE164 if watching fails.
-        excluded: Returns the globs that are not watched, as in `[tool.graphbus]`; called for each comparison.
+        excluded: Returns the globs of files that are not watched; called for each comparison, because settings may change.
     """
 
     def __init__(
@@ -52,33 +55,43 @@ class Watcher:
         self._excluded = excluded
         self._known: dict[str, tuple[int, ...]] = {}
         self._is_watching = Event()
-        self._is_over = Event()
-        self._thread = Thread(target=self._watch, name="graphbus-watch", daemon=True)
+        self._must_stop = Event()
+        self._thread = Thread(target=self._run_watch, name="graphbus-watch", daemon=True)
 
     def __enter__(self) -> Watcher:
-        self._known = dict(self._look())
+        self._known = dict(self._list_source_files())
         self._thread.start()
-        self._is_watching.wait(_PATIENCE_S)  # saves from now on are reported
+        self._is_watching.wait(_THREAD_WAIT_S)  # saves from now on are reported
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        self._is_over.set()
-        self._thread.join(_PATIENCE_S)
+        self._must_stop.set()
+        self._thread.join(_THREAD_WAIT_S)
 
-    def _watch(self) -> None:
+    def _run_watch(self) -> None:
+        """Report saves until the `with` block ends; if watching fails, report GBE164."""
         try:
-            while not self._is_over.is_set():
+            while not self._must_stop.is_set():
                 try:
-                    self._watch_tree()
+                    self._report_saves()
                 except FileNotFoundError:  # a folder disappeared while watchfiles read the tree: try again
                     if not os.path.isdir(self._root):
                         raise
         except OSError as error:
-            self._report(UsageError("GBE164", reason=(error.strerror or str(error)).rstrip(".").lower()))
+            reason, advice = reason_of(error), advise_on(error, self._root)
+            if error.errno in (EMFILE, ENOSPC):  # what inotify reports at its limits
+                reason = "the system's limit on watched files is reached"
+                advice = "Leave large folders out with `exclude` in [tool.graphbus], or raise the limit (on Linux, "
+                advice += "`fs.inotify.max_user_watches`)."
+            self._report(UsageError("GBE164", where=Place(str(self._root)), reason=reason, advice=advice))
         finally:
             self._is_watching.set()
 
-    def _watch_tree(self) -> None:
+    def _report_saves(self) -> None:
+        """Compare the tree with its last state after each change, and report the files that differ.
+
+        The tree is also compared once when watchfiles is ready, because files may have been saved before.
+        """
         from watchfiles import watch
 
         for changes in watch(
@@ -86,19 +99,19 @@ class Watcher:
             watch_filter=None,
             debounce=_DEBOUNCE_MS,
             step=_STEP_MS,
-            stop_event=self._is_over,
-            rust_timeout=_PAUSE_MS,
+            stop_event=self._must_stop,
+            rust_timeout=_POLL_MS,
             yield_on_timeout=True,
             raise_interrupt=False,
         ):
             if changes or not self._is_watching.is_set():
-                before, self._known = self._known, dict(self._look())
+                before, self._known = self._known, dict(self._list_source_files())
                 saved = {path for path, _ in before.items() ^ self._known.items()}
                 if saved:
                     self._report(tuple(sorted(saved)))
             self._is_watching.set()
 
-    def _look(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def _list_source_files(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield each source file with the facts that change when it is saved: time, size and inode."""
         excluded = [glob.rstrip("/") for glob in self._excluded()]
         for above, folders, names in os.walk(self._root):

@@ -1,7 +1,7 @@
 """One pass over the body of a function: calls on `self`, bindings and loads of each name, and the keys that it uses.
 
-Nested functions, lambdas and comprehensions are part of the pass; a name that they bind counts as bound again in the method, so
-that whatever is concluded from "bound once" holds.
+Nested functions, lambdas and comprehensions are part of the pass. A name that they bind counts as bound again in the method, so
+that a name that is "bound once" surely has one value.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 EVENT_FIELDS = frozenset({"topic", "src", "event_id", "timestamp", "correlation_id", "causation_id", "hops"})
 
 ANY_NAME = "*"
+"""Stands in a set of names for a name that is computed, so that it may be any."""
 
 _TYPE_PARAMETERS = ("TypeVar", "ParamSpec", "TypeVarTuple")
 """From Python 3.12 on."""
@@ -36,7 +37,15 @@ _CATCHING = frozenset({"KeyError", "LookupError", "Exception", "BaseException"})
 
 
 class Access(msgspec.Struct, frozen=True):
-    """A key of a name's value is used: `name[key]`, `name.payload[key]`, `.get(key)`, `key in name`."""
+    """One use of a key in the value of a name: `name[key]`, `name.payload[key]`, `name.get(key)` or `key in name`.
+
+    Attributes:
+        name: The name.
+        is_payload: True if the key is used of `name.payload`.
+        key: The key.
+        node: The whole expression; for a key that a copy adds, the key itself.
+        how: `write` includes `del`; `get` includes `pop(key, default)` and `setdefault`.
+    """
 
     name: str
     is_payload: bool
@@ -48,28 +57,34 @@ class Access(msgspec.Struct, frozen=True):
 class Body:
     """What one pass over a function found.
 
+    Args:
+        function: The function.
+        self_name: Its first parameter if it is a method, else `""`.
+
     Attributes:
         calls: Calls of an attribute of `self`, by attribute and call, in the order of the source.
         returns: The `return` statements of the function itself.
-        is_generator: It has a `yield` of its own.
+        is_async: The function is an `async def`.
+        is_generator: The function has a `yield`, outside of the functions inside.
         bound: Name -> the expressions assigned to it; None for a binding that is not a plain assignment.
         loads: Name -> how often its value is read.
-        harmless: Name -> how many of these loads neither change nor hand on the value.
+        harmless: Name -> how many of these loads neither change the value nor pass it on.
         accesses: The keys that are used of plain names.
-        aliases: Name -> the event whose payload, or a copy of it, is assigned to it; or the payload that it is a copy of.
-        shown: Names that are handed on whole to something that only reads them.
+        aliases: Local name that holds `event.payload`, or a copy of `event.payload` or `payload` -> `event` or `payload`.
+        shown: Names whose whole value is passed to something that only reads it.
         attributes: Every attribute of a plain name.
         changes: Calls that change a dict in place: of a plain name, or of its `.payload`.
         parameters: Name of a parameter -> its annotation.
         annotations: Local name -> its annotation.
         kept: Attribute of `self` -> the expressions assigned to it; None for what is no plain assignment.
-        typed: Attribute of `self` -> its annotation.
+        typed: Attribute of `self` -> its annotation in an assignment.
+        stored: Attribute of anything else that is assigned -> the expression.
         method_calls: Calls of a method of anything but `self`.
         plain_calls: Calls of a plain name.
         functions: The functions that are defined inside, by name.
-        written: Attributes that are assigned, of whatever; `ANY_NAME` for a computed name.
+        written: Attributes that are assigned, of any object; `ANY_NAME` for a computed name.
         statements: The statements of the function.
-        reaching: Use of a local name -> the assignments that reach it, for those that were asked for.
+        reaching: Use of a local name -> the assignments that reach it: the cache of `values_of`.
         is_own: True while the function itself is visited, False in the functions inside.
     """
 
@@ -77,6 +92,7 @@ class Body:
         self.self_name = self_name
         self.calls: list[tuple[str, ast.Call]] = []
         self.returns: list[ast.Return] = []
+        self.is_async = isinstance(function, ast.AsyncFunctionDef)
         self.is_generator = False
         self.bound: dict[str, list[ast.expr | None]] = {}
         self.loads: dict[str, int] = {}
@@ -92,6 +108,7 @@ class Body:
         self.annotations: dict[str, ast.expr] = {}
         self.kept: dict[str, list[ast.expr | None]] = {}
         self.typed: dict[str, ast.expr] = {}
+        self.stored: dict[ast.Attribute, ast.expr] = {}
         self.method_calls: list[ast.Call] = []
         self.plain_calls: list[ast.Call] = []
         self.functions: dict[str, FunctionNode] = {}
@@ -100,17 +117,20 @@ class Body:
         self.is_own = True
         self.statements = function.body
         self.reaching: dict[ast.AST, tuple[Reaching, ...]] = {}
-        inner = self._drain(list(function.body))
+        inner = self._visit_nodes(list(function.body))
         self.is_own = False
         if inner:
-            self._drain(inner)
+            self._visit_nodes(inner)
         if len(self.calls) > 1:
             self.calls.sort(key=lambda call: (call[1].lineno, call[1].col_offset))
         if len(self.returns) > 1:
             self.returns.sort(key=lambda node: (node.lineno, node.col_offset))
 
-    def _drain(self, stack: list[ast.AST]) -> list[ast.AST]:
-        """Visit these nodes and all below. While `is_own` is set, the bodies of inner functions are returned instead."""
+    def _visit_nodes(self, stack: list[ast.AST]) -> list[ast.AST]:
+        """Visit these nodes and all nodes below them; `stack` is used up.
+
+        While `is_own` is set, nodes inside of nested functions, lambdas and classes are returned instead of visited.
+        """
         inner: list[ast.AST] = []
         loads, push = self.loads, stack.append
         while stack:
@@ -137,59 +157,61 @@ class Body:
         return inner
 
     def bind(self, name: str, value: ast.expr | None) -> None:
-        """Count a binding of a name."""
+        """Note a binding of a name; the value is None if it is not known."""
         self.bound.setdefault(name, []).append(value)
 
     def forgive(self, name: str) -> None:
-        """Count a load of a name that neither changes its value nor passes it on."""
+        """Count one load of a name as harmless: it neither changes the value nor passes the value on."""
         self.harmless[name] = self.harmless.get(name, 0) + 1
 
     def catch(self, body: Sequence[ast.stmt]) -> None:
-        """Note statements in which a missing key is caught."""
+        """Note that the function catches the error of a missing key in these consecutive statements."""
         self._tried.append((body[0].lineno, body[-1].end_lineno or body[-1].lineno))
 
     def access(
         self, container: ast.expr, key: ast.expr, node: ast.expr, how: Literal["read", "write", "get", "in"]
     ) -> None:
-        """Note that a key of a plain name, or of its `.payload`, is used."""
+        """Note that a key of a plain name, or of its `.payload`, is used. Any other container is ignored."""
         root = container_root(container)
         if root is not None:
             self.accesses.append(Access(*root, key, node, how))
             self.forgive(root[0])
 
     def bound_once(self, name: str) -> ast.expr | None:
-        """Return the only expression ever assigned to a name, or None."""
+        """Return the only expression that is ever assigned to a name; None if there are several or it is not known."""
         values = self.bound.get(name, ())
         return values[0] if len(values) == 1 else None
 
     def values_of(self, use: ast.Name) -> tuple[Reaching, ...]:
-        """Return the assignments that reach a use of a local name; none where these are not certain."""
+        """Return the assignments that reach a use of a local name; an empty tuple if that is not certain."""
         values = self.bound.get(use.id, ())
         if not values or None in values:
             return ()
         if len(values) == 1 and not self._is_added_to(use.id):
             return (Reaching(values[0]),)  # type: ignore[arg-type]
         if use not in self.reaching:
+            # a single assignment reaches the use even if the walk is not certain; its additions are not known then
             self.reaching[use] = reaching_values(use, self.statements, len(values)) or tuple(
                 Reaching(each) for each in values[: len(values) == 1] if each is not None
             )
         return self.reaching[use]
 
     def _is_added_to(self, name: str) -> bool:
+        """True when a key is stored in the value of a name, or a method changes it in place."""
         changed = (container_root(each.func.value) for each in self.changes)  # type: ignore[attr-defined]
         return (name, False) in changed or any(each.name == name and each.how == "write" for each in self.accesses)
 
     def is_caught(self, node: ast.expr) -> bool:
-        """True when a missing key at this place is caught in the function."""
+        """True if the function catches the error that a missing key at this place would raise."""
         return any(first <= node.lineno <= last for first, last in self._tried)
 
     def escapes(self, name: str) -> bool:
-        """True when the value of a name is handed on, so that others may read or change it."""
+        """True when the value of a name is passed on, so that other code may change it."""
         return self.loads.get(name, 0) > self.harmless.get(name, 0)
 
 
 def container_root(container: ast.expr) -> tuple[str, bool] | None:
-    """Return the name behind `name` or `name.payload`, and whether it is the payload."""
+    """Return the name in `name` or `name.payload`, and whether it is the payload; None for anything else."""
     if isinstance(container, ast.Name):
         return container.id, False
     if isinstance(container, ast.Attribute) and container.attr == "payload" and isinstance(container.value, ast.Name):
@@ -198,12 +220,12 @@ def container_root(container: ast.expr) -> tuple[str, bool] | None:
 
 
 def awaited(expression: ast.expr) -> ast.expr:
-    """Return what is awaited, or the expression itself."""
+    """Return the operand of an `await`, any other expression as it is."""
     return expression.value if isinstance(expression, ast.Await) else expression
 
 
-def _payload_owner(expression: ast.expr) -> str:
-    """Return `event` for `event.payload` and `event.payload or {}`, else `""`."""
+def _owner_of_payload(expression: ast.expr) -> str:
+    """Return the name before `.payload`: `event` for `event.payload` and `event.payload or {}`; else `""`."""
     if isinstance(expression, ast.BoolOp) and isinstance(expression.op, ast.Or) and len(expression.values) == 2:
         empty = expression.values[1]
         if isinstance(empty, ast.Dict) and not empty.keys:
@@ -212,17 +234,18 @@ def _payload_owner(expression: ast.expr) -> str:
     return root[0] if root and root[1] else ""
 
 
-def _copied(expression: ast.expr) -> tuple[ast.expr | None, Sequence[ast.expr | None]]:
-    """Return what an expression makes a dict of, and the keys that it adds: `{**payload, "x": 1}`, `dict(payload, x=1)`."""
+def _split_dict_copy(expression: ast.expr) -> tuple[ast.expr | None, Sequence[ast.expr | None]]:
+    """Return the dict that an expression copies, and the keys that the copy adds: `{**payload, "x": 1}`, `dict(payload, x=1)`.
+
+    A None among the keys stands for keys that are not known. If nothing is copied, the result is `(None, [])`.
+    """
     if isinstance(expression, ast.Dict) and expression.keys[:1] == [None]:
         return expression.values[0], expression.keys[1:]
     if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.BitOr):
         return expression.left, expression.right.keys if isinstance(expression.right, ast.Dict) else [None]
     if isinstance(expression, ast.Call):
-        function, added = (
-            expression.func,
-            [ast.Constant(each.arg) if each.arg else None for each in expression.keywords],
-        )
+        function = expression.func
+        added = [ast.Constant(each.arg) if each.arg else None for each in expression.keywords]
         if isinstance(function, ast.Attribute) and function.attr == "copy" and not expression.args:
             return function.value, added
         if len(expression.args) == 1 and getattr(function, "attr", getattr(function, "id", "")) in _DICT_COPYING:
@@ -230,11 +253,11 @@ def _copied(expression: ast.expr) -> tuple[ast.expr | None, Sequence[ast.expr | 
     return None, []
 
 
-# --- what is noted at which node; each gives the children still to visit, None for all ------------
+# --- visitors: each notes one kind of node and returns the children still to visit, None for all ---
 
 
 def _visit_assign(body: Body, node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> Sequence[ast.AST]:
-    """Note what is assigned. The annotation of a local name is not visited, because it does not run."""
+    """Note what is assigned to names and attributes; the annotation of a local name is not visited, as it does not run."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     target, value = targets[0], node.value
     if isinstance(node, ast.AnnAssign) and isinstance(target, ast.Name):
@@ -244,33 +267,38 @@ def _visit_assign(body: Body, node: ast.Assign | ast.AnnAssign | ast.NamedExpr) 
             body.kept.setdefault(each.attr, []).append(value)
             if isinstance(node, ast.AnnAssign):
                 body.typed[each.attr] = node.annotation
-    if value is None:
+        elif isinstance(each, ast.Attribute) and value is not None:
+            body.stored[each] = value
+    if value is None:  # an annotation only
         return [] if isinstance(target, ast.Name) else [target]
+    # `a, b = value` assigns `value[0]` and `value[1]`
     if len(targets) == 1 and isinstance(target, ast.Tuple) and all(isinstance(each, ast.Name) for each in target.elts):
         for number, each in enumerate(target.elts):
             body.bind(each.id, ast.Subscript(value, ast.Constant(number), ast.Load()))  # type: ignore[attr-defined]
         return [value]
     if len(targets) > 1 or not isinstance(target, ast.Name):
-        return [*targets, value]
+        return [*targets, value]  # names in these targets are bound to unknown values
     body.bind(target.id, value)
     _note_alias(body, target.id, value)
     return [value]
 
 
 def _note_alias(body: Body, name: str, value: ast.expr) -> None:
-    copied, added = _copied(value)
+    """Note that `name` holds a payload or a copy of one, and which keys the copy adds; ignore any other value."""
+    copied, added = _split_dict_copy(value)
     root = container_root(copied) if copied is not None else None
-    owner = root[0] if root else _payload_owner(value)
+    owner = root[0] if root else _owner_of_payload(value)
     if not owner or None in added:
         return
     body.aliases[name] = owner
-    if root is None or root[1]:  # a plain name that is copied is forgiven where it stands
+    if root is None or root[1]:  # the load of a plain name is counted when the copying expression is visited
         body.forgive(owner)
     for key in filter(None, added):
         body.accesses.append(Access(name, False, key, key, "write"))
 
 
 def _visit_attribute(body: Body, node: ast.Attribute) -> None:
+    """Note an attribute. Reading a field of an event is harmless; through `__dict__`, any attribute may be assigned."""
     value = node.value
     if node.ctx.__class__ is not ast.Load:
         body.written.add(node.attr)
@@ -284,7 +312,7 @@ def _visit_attribute(body: Body, node: ast.Attribute) -> None:
 
 def _visit_loop(body: Body, node: ast.For | ast.AsyncFor) -> Sequence[ast.AST]:
     """Note the loop variable: if nothing else binds it, its value is an item of the iterable."""
-    _show(body, node.iter)
+    _note_read_only(body, node.iter)
     is_plain = isinstance(node.target, ast.Name)
     if is_plain:
         body.bind(node.target.id, ast.Starred(node.iter, ast.Load()))  # type: ignore[attr-defined]
@@ -292,34 +320,38 @@ def _visit_loop(body: Body, node: ast.For | ast.AsyncFor) -> Sequence[ast.AST]:
 
 
 def _visit_subscript(body: Body, node: ast.Subscript) -> None:
+    """Note the key in `name[key]`; an assignment or `del` is a write."""
     how: Literal["read", "write"] = "read" if node.ctx.__class__ is ast.Load else "write"
     body.access(node.value, node.slice, node, how)
 
 
 def _visit_compare(body: Body, node: ast.Compare) -> None:
+    """Note the key in `key in name`."""
     if len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
         body.access(node.comparators[0], node.left, node, "in")
 
 
 def _visit_call(body: Body, node: ast.Call) -> None:
+    """Note a call, as a call of a plain name, of a method of `self` or of another method, and the keys that it uses."""
     function = node.func
-    _show(body, *(keyword.value for keyword in node.keywords if keyword.arg is None))  # `**name` copies
+    _note_read_only(body, *(keyword.value for keyword in node.keywords if keyword.arg is None))  # `**name` copies
     if _only_reads(function):
-        _show_arguments(body, node)
+        _note_read_only_arguments(body, node)
     elif isinstance(function, ast.Name):
         _visit_plain_call(body, node, function.id)
     elif isinstance(function, ast.Attribute):
         value = function.value
         if function.attr in CHANGING_METHODS and container_root(value) is not None:
             body.changes.append(node)
-            _show(body, *[value] * (function.attr == "update"))
+            _note_read_only(body, *[value] * (function.attr == "update"))
             if function.attr in ("pop", "setdefault") and node.args:
+                # `pop(key)` without a default fails for a missing key
                 is_read = function.attr == "pop" and len(node.args) == 1
                 body.access(value, node.args[0], node, "read" if is_read else "get")
         if isinstance(value, ast.Name) and value.id == body.self_name and body.self_name:
             body.calls.append((function.attr, node))
             if function.attr in _READING_ON_SELF:
-                _show_arguments(body, node)
+                _note_read_only_arguments(body, node)
             return
         body.method_calls.append(node)
         if function.attr == "get" and node.args:
@@ -330,6 +362,7 @@ def _visit_call(body: Body, node: ast.Call) -> None:
 
 
 def _visit_plain_call(body: Body, node: ast.Call, name: str) -> None:
+    """Note a call of a plain name, and the attribute that is assigned by `setattr`, or may be by `vars`."""
     body.plain_calls.append(node)
     if name in ("setattr", "vars"):
         written = node.args[1] if len(node.args) > 1 else None
@@ -337,18 +370,19 @@ def _visit_plain_call(body: Body, node: ast.Call, name: str) -> None:
 
 
 def _only_reads(function: ast.expr) -> bool:
-    """True for `len`, `dict`, `copy.copy` and the like."""
+    """True for the functions listed as not changing their arguments, such as `len`, `dict` and `copy.copy`."""
     if isinstance(function, ast.Name):
         return function.id in _READING_FUNCTIONS
     is_copy = isinstance(function, ast.Attribute) and function.attr in _COPYING
     return is_copy and isinstance(function.value, ast.Name) and function.value.id == "copy"  # type: ignore[attr-defined]
 
 
-def _show_arguments(body: Body, node: ast.Call) -> None:
-    _show(body, *node.args, *(keyword.value for keyword in node.keywords if keyword.arg))
+def _note_read_only_arguments(body: Body, node: ast.Call) -> None:
+    _note_read_only(body, *node.args, *(keyword.value for keyword in node.keywords if keyword.arg))
 
 
-def _show(body: Body, *values: ast.expr | None) -> None:
+def _note_read_only(body: Body, *values: ast.expr | None) -> None:
+    """Note that the whole value of each name among `values` is passed to something that only reads it."""
     for value in values:
         if isinstance(value, ast.Name):
             body.shown.add(value.id)
@@ -357,23 +391,24 @@ def _show(body: Body, *values: ast.expr | None) -> None:
 
 def _visit_dict(body: Body, node: ast.Dict) -> None:
     """Note that `{**name}` only copies the value of the name."""
-    _show(body, *(value for key, value in zip(node.keys, node.values, strict=True) if key is None))
+    _note_read_only(body, *(value for key, value in zip(node.keys, node.values, strict=True) if key is None))
 
 
 def _visit_operation(body: Body, node: ast.BinOp) -> None:
     """Note that `name | other` only copies a dict; other types may define `|` in another way."""
     if isinstance(node.op, ast.BitOr):
-        _show(body, node.left, node.right)
+        _note_read_only(body, node.left, node.right)
 
 
 def _visit_formatted(body: Body, node: ast.FormattedValue) -> None:
-    _show(body, node.value)
+    _note_read_only(body, node.value)
 
 
 def _visit_return(body: Body, node: ast.Return) -> None:
+    """Note a `return`, unless it is in a function inside; the value of a returned name counts as only read."""
     if body.is_own:
         body.returns.append(node)
-    _show(body, node.value)
+    _note_read_only(body, node.value)
 
 
 def _visit_yield(body: Body, node: ast.Yield | ast.YieldFrom) -> None:
@@ -381,6 +416,7 @@ def _visit_yield(body: Body, node: ast.Yield | ast.YieldFrom) -> None:
 
 
 def _visit_try(body: Body, node: ast.Try) -> None:
+    """Note the body of a `try` that catches the error of a missing key, and the names that its handlers bind."""
     if any(_catches_missing_key(handler) for handler in node.handlers):
         body.catch(node.body)
     for handler in node.handlers:
@@ -389,7 +425,7 @@ def _visit_try(body: Body, node: ast.Try) -> None:
 
 
 def _catches_missing_key(handler: ast.ExceptHandler) -> bool:
-    """True unless the handler catches only builtin exceptions other than KeyError; a name that is no builtin may be KeyError."""
+    """True if an `except` may catch KeyError; False only if it names nothing but builtin exceptions of other kinds."""
     if handler.type is None:
         return True
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
@@ -399,7 +435,7 @@ def _catches_missing_key(handler: ast.ExceptHandler) -> bool:
 
 
 def _visit_with(body: Body, node: ast.With | ast.AsyncWith) -> None:
-    """`with suppress(KeyError)` catches as well."""
+    """Note the body of `with suppress(...)`, which may catch the error of a missing key."""
     for item in node.items:
         called = getattr(item.context_expr, "func", None)
         if "suppress" in (getattr(called, "id", ""), getattr(called, "attr", "")):
@@ -411,7 +447,7 @@ def _visit_import(body: Body, node: ast.Import | ast.ImportFrom) -> None:
         body.bind(alias.asname or alias.name.partition(".")[0], None)
 
 
-def _visit_outer(body: Body, node: ast.Global | ast.Nonlocal) -> None:
+def _visit_global(body: Body, node: ast.Global | ast.Nonlocal) -> None:
     for name in node.names:
         body.bind(name, None)
 
@@ -421,8 +457,8 @@ def _visit_function(body: Body, node: FunctionNode) -> None:
     body.bind(node.name, None)
 
 
-def _binds(field: str) -> Callable[[Body, ast.AST], None]:
-    """Note the name that stands in a field as plain text, if there is one."""
+def _make_binding_visitor(field: str) -> Callable[[Body, ast.AST], None]:
+    """Return a visitor that binds the name in this field of a node, if there is one, to an unknown value."""
 
     def visit(body: Body, node: ast.AST) -> None:
         name = getattr(node, field)
@@ -441,21 +477,21 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.Attribute: _visit_attribute,
     ast.BinOp: _visit_operation,
     ast.Call: _visit_call,
-    ast.ClassDef: _binds("name"),
+    ast.ClassDef: _make_binding_visitor("name"),
     ast.Compare: _visit_compare,
     ast.Dict: _visit_dict,
     ast.For: _visit_loop,
     ast.FormattedValue: _visit_formatted,
     ast.FunctionDef: _visit_function,
-    ast.Global: _visit_outer,
+    ast.Global: _visit_global,
     ast.Import: _visit_import,
     ast.ImportFrom: _visit_import,
-    ast.MatchAs: _binds("name"),
-    ast.MatchMapping: _binds("rest"),
-    ast.MatchStar: _binds("name"),
-    ast.Name: _binds("id"),
+    ast.MatchAs: _make_binding_visitor("name"),
+    ast.MatchMapping: _make_binding_visitor("rest"),
+    ast.MatchStar: _make_binding_visitor("name"),
+    ast.Name: _make_binding_visitor("id"),
     ast.NamedExpr: _visit_assign,
-    ast.Nonlocal: _visit_outer,
+    ast.Nonlocal: _visit_global,
     ast.Return: _visit_return,
     ast.Subscript: _visit_subscript,
     ast.Try: _visit_try,
@@ -463,6 +499,6 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.With: _visit_with,
     ast.Yield: _visit_yield,
     ast.YieldFrom: _visit_yield,
-    ast.arg: _binds("arg"),
-    **{getattr(ast, kind): _binds("name") for kind in _TYPE_PARAMETERS if hasattr(ast, kind)},
+    ast.arg: _make_binding_visitor("arg"),
+    **{getattr(ast, kind): _make_binding_visitor("name") for kind in _TYPE_PARAMETERS if hasattr(ast, kind)},
 }

@@ -21,6 +21,8 @@ TEXT_BASES = frozenset({"enum.StrEnum", "builtins.str"})
 
 
 class _NotConstant:
+    """The class of `NOT_CONSTANT`, which stands for "no constant value", since None is a constant."""
+
     __slots__ = ()
 
 
@@ -29,70 +31,80 @@ _ENUM_BASES = frozenset({"enum.Enum", "enum.StrEnum", "enum.IntEnum", "enum.Flag
 
 
 def evaluate_constant(expression: ast.expr, scope: NameScope, depth: int = 0) -> object:
-    """Return the value of a constant expression (text, number, truth value or None), or `NOT_CONSTANT`."""
+    """Return the value of a constant expression (text, number, boolean or None), or `NOT_CONSTANT`."""
     reader = _EVALUATORS.get(expression.__class__)
     return reader(expression, scope, depth + 1) if reader is not None and depth <= _MAX_DEPTH else NOT_CONSTANT
 
 
 def text_of(expression: ast.expr | None, scope: NameScope) -> str | None:
-    """Return the text that an expression always has, or None."""
+    """Return the text that an expression always has; None if there is no expression, or if its value is not a constant text."""
     value = evaluate_constant(expression, scope) if expression is not None else None
     return value if isinstance(value, str) else None
 
 
-def _literal(expression: ast.Constant, scope: NameScope, depth: int) -> object:
+def _evaluate_literal(expression: ast.Constant, scope: NameScope, depth: int) -> object:
     return expression.value
 
 
-def _negative(expression: ast.UnaryOp, scope: NameScope, depth: int) -> object:
+def _evaluate_negation(expression: ast.UnaryOp, scope: NameScope, depth: int) -> object:
+    """Return the value of `-number`; `NOT_CONSTANT` for any other unary operation."""
     value = evaluate_constant(expression.operand, scope, depth)
     return -value if isinstance(expression.op, ast.USub) and isinstance(value, int | float) else NOT_CONSTANT
 
 
-def _named(expression: ast.Name | ast.Attribute, scope: NameScope, depth: int) -> object:
+def _evaluate_name(expression: ast.Name | ast.Attribute, scope: NameScope, depth: int) -> object:
+    """Return the value that a name or attribute always has.
+
+    `Color.RED.value` is a constant. `Color.RED` itself is one only if the members of the Enum are texts.
+    """
     if isinstance(expression, ast.Attribute) and expression.attr == "value":
         member = resolve(expression.value, scope)
         if isinstance(member, DefinedName) and _is_enum_member(member, scope):
-            return _symbol_value(member, scope, depth)
+            return _evaluate_defined_name(member, scope, depth)
     target = resolve(expression, scope)
     if not isinstance(target, DefinedName):
         return NOT_CONSTANT
-    if _is_enum_member(target, scope) and not _enum_bases(target, scope) & TEXT_BASES:
+    if _is_enum_member(target, scope) and not _external_bases(target, scope) & TEXT_BASES:
         return NOT_CONSTANT
-    return _symbol_value(target, scope, depth)
+    return _evaluate_defined_name(target, scope, depth)
 
 
-def _symbol_value(symbol: DefinedName, scope: NameScope, depth: int) -> object:
+def _evaluate_defined_name(symbol: DefinedName, scope: NameScope, depth: int) -> object:
+    """Return the value that is assigned to a symbol; `NOT_CONSTANT` if it is a class or function, or bound more than once."""
     if not isinstance(symbol.node, ast.expr) or is_rebound(symbol):
         return NOT_CONSTANT
     return evaluate_constant(symbol.node, home_of(symbol, scope), depth)
 
 
 def home_of(symbol: DefinedName, scope: NameScope) -> NameScope:
-    """Return the surroundings that a symbol is written in: a class body, or the top level of a module."""
+    """Return the scope in which a symbol is written: that of its class body, or of the top level of its module."""
     site = (ClassSite(symbol.module, symbol.owner),) if symbol.owner else ()
     return NameScope(scope.library, symbol.module, site, in_class_body=bool(site))
 
 
 def is_rebound(symbol: DefinedName) -> bool:
-    """Return whether the name of a symbol is bound more than once."""
+    """True if the name of a symbol is bound more than once."""
     bindings = symbol.module.class_bindings(symbol.owner) if symbol.owner else symbol.module.bindings
     return bindings.rebinds(symbol.node)
 
 
 def follow_constant(expression: ast.expr, scope: NameScope, depth: int = 0) -> tuple[ast.expr, NameScope]:
-    """Return the expression that a name or an entry of a constant dict always stands for, and where it is written.
+    """Return the expression that `NAME`, `DICT["key"]` or `TUPLE[0]` always stands for, and the scope of that expression.
 
-    Where that is not certain it is the expression itself.
+    Names are followed repeatedly. Where the value is not certain, the last expression that was reached is returned.
     """
     found = None
     if depth <= _MAX_DEPTH:
         is_entry = isinstance(expression, ast.Subscript)
-        found = _entry(expression, scope, depth + 1) if is_entry else _assigned(expression, scope)  # type: ignore[arg-type]
+        found = _follow_entry(expression, scope, depth + 1) if is_entry else _follow_name(expression, scope)  # type: ignore[arg-type]
     return follow_constant(*found, depth + 1) if found else (expression, scope)
 
 
-def _assigned(expression: ast.expr, scope: NameScope) -> tuple[ast.expr, NameScope] | None:
+def _follow_name(expression: ast.expr, scope: NameScope) -> tuple[ast.expr, NameScope] | None:
+    """Return the only expression that is assigned to a name, and its scope; None if there is none, or more than one.
+
+    A member of an Enum is not followed, because it is not its value; `member.value` is.
+    """
     is_value = isinstance(expression, ast.Attribute) and expression.attr == "value"
     member = resolve(expression.value, scope) if is_value else None  # type: ignore[attr-defined]
     is_member = isinstance(member, DefinedName) and _is_enum_member(member, scope)
@@ -104,19 +116,27 @@ def _assigned(expression: ast.expr, scope: NameScope) -> tuple[ast.expr, NameSco
     return target.node, home_of(target, scope)
 
 
-def _entry(expression: ast.Subscript, scope: NameScope, depth: int) -> tuple[ast.expr, NameScope] | None:
-    """The value of a constant key in a dict display that nothing in its file changes, or of a number in a tuple."""
-    display, inner = _read_only_display(expression.value, scope, depth)
+def _follow_entry(expression: ast.Subscript, scope: NameScope, depth: int) -> tuple[ast.expr, NameScope] | None:
+    """Return the expression at a constant key of a dict, or at a constant index of a tuple, and its scope.
+
+    None if the container is not a constant display, if a file may change it, or if the key is missing or occurs twice.
+    """
+    display, inner = _unwrap_display(expression.value, scope, depth)
     key = evaluate_constant(expression.slice, scope, depth)
     if isinstance(display, ast.Tuple) and isinstance(key, int):
         return (display.elts[key], inner) if 0 <= key < len(display.elts) else None
-    keys = _keys_of(display, expression, inner, scope, depth)
+    keys = _constant_keys(display, expression, inner, scope, depth)
     is_known = isinstance(display, ast.Dict) and key is not NOT_CONSTANT and keys.count(key) == 1
     return (display.values[keys.index(key)], inner) if is_known else None  # type: ignore[attr-defined]
 
 
-def _keys_of(display: ast.expr, entry: ast.Subscript, inner: NameScope, scope: NameScope, depth: int) -> list[object]:
-    """The keys of a dict display that nothing changes; none where one of them is computed, and for anything else."""
+def _constant_keys(
+    display: ast.expr, entry: ast.Subscript, inner: NameScope, scope: NameScope, depth: int
+) -> list[object]:
+    """Return the keys of `display`, written in `inner`, for which the name in `entry`, `NAME[key]` in `scope`, stands.
+
+    No keys if one of them is computed, if one of both files changes the dict, or if `display` is not a dict display.
+    """
     name = getattr(entry.value, "attr", getattr(entry.value, "id", ""))
     if not isinstance(display, ast.Dict) or inner.module.changes(name) or scope.module.changes(name):
         return []
@@ -125,40 +145,54 @@ def _keys_of(display: ast.expr, entry: ast.Subscript, inner: NameScope, scope: N
 
 
 def keys_without(entry: ast.Subscript, scope: NameScope) -> list[str]:
-    """Return the keys of a constant dict of texts that lacks the key which is looked up; none where that is not certain."""
+    """Return the keys of the constant dict in `DICT["key"]` if it certainly lacks this key; else an empty list."""
     key = evaluate_constant(entry.slice, scope)
-    display, inner = _read_only_display(entry.value, scope)
-    keys = _keys_of(display, entry, inner, scope, 0) if isinstance(key, str) else []
+    display, inner = _unwrap_display(entry.value, scope)
+    keys = _constant_keys(display, entry, inner, scope, 0) if isinstance(key, str) else []
     return [] if key in keys else [each for each in keys if isinstance(each, str)]
 
 
-def _read_only_display(expression: ast.expr, scope: NameScope, depth: int = 0) -> tuple[ast.expr, NameScope]:
-    """Return the display that a name stands for, also one inside `MappingProxyType(...)`, `dict(...)` or `tuple(...)`."""
+def _unwrap_display(expression: ast.expr, scope: NameScope, depth: int = 0) -> tuple[ast.expr, NameScope]:
+    """Return the expression that a name stands for, and its scope; `x` for `MappingProxyType(x)`, `dict(x)` and `tuple(x)`."""
     display, inner = follow_constant(expression, scope, depth)
     if isinstance(display, ast.Call) and len(display.args) == 1 and dotted_name(display.func, inner) in _READ_ONLY:
         return follow_constant(display.args[0], inner, depth)
     return display, inner
 
 
+def constant_dict(expression: ast.expr, scope: NameScope) -> tuple[ast.Dict, NameScope] | None:
+    """Return the dict display that a global name or class attribute always stands for, and the scope of the display.
+
+    None for anything else, and if a file may change the dict.
+    """
+    display, inner = _unwrap_display(expression, scope)
+    name = getattr(expression, "attr", getattr(expression, "id", ""))
+    is_changed = inner.module.changes(name) or scope.module.changes(name)
+    return (display, inner) if isinstance(display, ast.Dict) and display is not expression and not is_changed else None
+
+
 _READ_ONLY = frozenset({"types.MappingProxyType", "builtins.dict", "builtins.tuple"})
 
 
-def _subscripted(expression: ast.Subscript, scope: NameScope, depth: int) -> object:
-    found = _entry(expression, scope, depth)
+def _evaluate_subscript(expression: ast.Subscript, scope: NameScope, depth: int) -> object:
+    """Return the value of `DICT["key"]` or `TUPLE[0]`; `NOT_CONSTANT` if the container or the entry is not certain."""
+    found = _follow_entry(expression, scope, depth)
     return evaluate_constant(*found, depth) if found else NOT_CONSTANT
 
 
 def _is_enum_member(symbol: DefinedName, scope: NameScope) -> bool:
-    return isinstance(symbol.node, ast.expr) and bool(_enum_bases(symbol, scope) & _ENUM_BASES)
+    return isinstance(symbol.node, ast.expr) and bool(_external_bases(symbol, scope) & _ENUM_BASES)
 
 
-def _enum_bases(symbol: DefinedName, scope: NameScope) -> frozenset[str]:
+def _external_bases(symbol: DefinedName, scope: NameScope) -> frozenset[str]:
+    """Return the dotted names of the bases outside of the project that the class around a symbol has; none without a class."""
     if symbol.owner is None:
         return frozenset()
     return family_of(scope.library, ClassSite(symbol.module, symbol.owner)).external
 
 
-def _joined(expression: ast.JoinedStr, scope: NameScope, depth: int) -> object:
+def _evaluate_f_string(expression: ast.JoinedStr, scope: NameScope, depth: int) -> object:
+    """Return the text of an f-string; `NOT_CONSTANT` unless all its parts are constant texts or ints without a format."""
     parts: list[str] = []
     for part in expression.values:
         if isinstance(part, ast.FormattedValue):
@@ -172,7 +206,8 @@ def _joined(expression: ast.JoinedStr, scope: NameScope, depth: int) -> object:
     return "".join(parts)
 
 
-def _sum(expression: ast.BinOp, scope: NameScope, depth: int) -> object:
+def _evaluate_concatenation(expression: ast.BinOp, scope: NameScope, depth: int) -> object:
+    """Return `left + right` of two constant texts; `NOT_CONSTANT` for any other operation."""
     if not isinstance(expression.op, ast.Add):
         return NOT_CONSTANT
     left = evaluate_constant(expression.left, scope, depth)
@@ -182,8 +217,8 @@ def _sum(expression: ast.BinOp, scope: NameScope, depth: int) -> object:
     return NOT_CONSTANT
 
 
-def _dedented(expression: ast.Call, scope: NameScope, depth: int) -> object:
-    """`dedent("...")` and `"...".strip()`, as prompts are often written."""
+def _evaluate_text_call(expression: ast.Call, scope: NameScope, depth: int) -> object:
+    """Evaluate `dedent("...")` and `"...".strip()`, as prompts are often written."""
     function, arguments = expression.func, [*expression.args, *expression.keywords]
     if isinstance(function, ast.Attribute) and function.attr == "strip" and not arguments:
         value = evaluate_constant(function.value, scope, depth)
@@ -197,18 +232,18 @@ def _dedented(expression: ast.Call, scope: NameScope, depth: int) -> object:
 
 
 def dotted_name(expression: ast.expr, scope: NameScope) -> str:
-    """Return the dotted name of what an expression stands for outside of the project; empty for anything else."""
+    """Return the dotted name of the thing outside of the project that an expression stands for; `""` for anything else."""
     target = resolve(expression, scope)
     return target.dotted if isinstance(target, External) else ""
 
 
 _EVALUATORS: dict[type, Callable[[Any, NameScope, int], object]] = {
-    ast.Attribute: _named,
-    ast.BinOp: _sum,
-    ast.Call: _dedented,
-    ast.Constant: _literal,
-    ast.JoinedStr: _joined,
-    ast.Name: _named,
-    ast.Subscript: _subscripted,
-    ast.UnaryOp: _negative,
+    ast.Attribute: _evaluate_name,
+    ast.BinOp: _evaluate_concatenation,
+    ast.Call: _evaluate_text_call,
+    ast.Constant: _evaluate_literal,
+    ast.JoinedStr: _evaluate_f_string,
+    ast.Name: _evaluate_name,
+    ast.Subscript: _evaluate_subscript,
+    ast.UnaryOp: _evaluate_negation,
 }

@@ -1,4 +1,4 @@
-"""Methods: parameters, declared contracts, and every way in which the body ends."""
+"""Reads methods: their parameters, decorators and declared contracts, and the values that they return."""
 
 from __future__ import annotations
 
@@ -31,22 +31,24 @@ from graphbus_core.model.agent import MethodSpec, Parameter, ParameterKind, Retu
 from graphbus_core.schema.types import DICT, NULL, UNKNOWN, Field, Schema, Type
 
 _RETURNING = frozenset({"call", "log", "publish", "request"})
+"""Methods of `GraphBusNode` that return to the caller."""
 
 
-def _may_not_return(call: ast.Call, view: FunctionView, *, in_doubt: bool) -> bool:
-    """Return whether a call never returns; `in_doubt` is the answer if the code of the callee is not known."""
+def _never_returns(call: ast.Call, view: FunctionView, *, in_doubt: bool) -> bool:
+    """True if a call never returns, because it raises or exits; `in_doubt` is the answer if the called code is not known."""
     target = resolve_through(call.func, view.scope)
     if isinstance(target, DefinedName) and isinstance(target.node, FUNCTIONS):
         returns = [node for node in ast.walk(target.node) if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom)]
-        says_so = target.node.returns is not None and ast.unparse(target.node.returns).strip("'").endswith(
+        is_declared = target.node.returns is not None and ast.unparse(target.node.returns).strip("'").endswith(
             ("NoReturn", "Never")
         )
-        return says_so or not (returns or is_stub(target.node.body) or reaches_end(target.node.body))
-    if not isinstance(call.func, ast.Attribute):
+        return is_declared or not (returns or is_stub(target.node.body) or reaches_end(target.node.body))
+    if not isinstance(call.func, ast.Attribute):  # a plain name
         return in_doubt and target != External("builtins.print")
     root = call.func.value
     if isinstance(root, ast.Name) and root.id == view.body.self_name:
         return in_doubt and call.func.attr not in _RETURNING
+    # a function of a module may exit; a method of any other object is taken to return
     return in_doubt and isinstance(resolve(root, view.scope), External | ModuleRef)
 
 
@@ -56,19 +58,25 @@ _WRAPPERS = PROPERTIES | {"builtins.classmethod", "builtins.staticmethod"}
 
 
 class Decorator(msgspec.Struct, frozen=True):
-    """A decorator: its dotted name (`""` when unknown), the expression, and the call with its arguments if it is one."""
+    """A decorator.
+
+    Attributes:
+        name: Its dotted name if it is defined outside of the project, else `""`.
+        node: The expression after the `@`.
+        call: The same expression if it is a call, as `@subscribe("/A")`; None for a plain name.
+    """
 
     name: str
     node: ast.expr
     call: ast.Call | None
 
     def argument(self, position: int, name: str) -> ast.expr | None:
-        """Return the argument at a position or of a name."""
+        """Return the argument with this position or name; None if it is missing, or if the decorator is not a call."""
         return call_argument(self.call, position, name) if self.call else None
 
 
 class MethodSource(msgspec.Struct, frozen=True):
-    """A method of a class, its body read and its decorators named."""
+    """A method of a class: its syntax, what one pass over its body has found, and its decorators, outermost first."""
 
     module: Module
     node: FunctionNode
@@ -79,7 +87,7 @@ class MethodSource(msgspec.Struct, frozen=True):
 
     @property
     def is_callable(self) -> bool:
-        """False for properties."""
+        """False for a property, its setter and its deleter."""
         return not self.decorators or not any(
             decorator.name in PROPERTIES
             or (isinstance(decorator.node, ast.Attribute) and decorator.node.attr in _ATTRIBUTE_DECORATORS)
@@ -88,7 +96,7 @@ class MethodSource(msgspec.Struct, frozen=True):
 
     @property
     def effective(self) -> tuple[Decorator, ...]:
-        """The decorators that take effect: those below `@classmethod`, `@staticmethod` and `@property`, which hide the others."""
+        """The decorators that GraphBus sees: `@classmethod`, `@staticmethod` and `@property` hide all that are above them."""
         lasting = 0
         for position, decorator in enumerate(self.decorators, 1):
             lasting = position if decorator.name in _WRAPPERS else lasting
@@ -96,7 +104,7 @@ class MethodSource(msgspec.Struct, frozen=True):
 
 
 def read_decorators(decorators: list[ast.expr], scope: NameScope) -> tuple[Decorator, ...]:
-    """Name the decorators of a class or function."""
+    """Return the decorators of a class or function, in their order, with their dotted names."""
     found: list[Decorator] = []
     for node in decorators:
         call = node if isinstance(node, ast.Call) else None
@@ -106,7 +114,7 @@ def read_decorators(decorators: list[ast.expr], scope: NameScope) -> tuple[Decor
 
 
 def read_method(node: FunctionNode, scope: NameScope) -> MethodSource:
-    """Read one method in the class that `scope` stands in."""
+    """Read one method of the class that `scope` belongs to."""
     decorators = read_decorators(node.decorator_list, scope) if node.decorator_list else ()
     is_static = bool(decorators) and any(decorator.name == "builtins.staticmethod" for decorator in decorators)
     arguments = node.args.posonlyargs or node.args.args
@@ -128,12 +136,13 @@ def read_parameters(method: MethodSource, scope: NameScope) -> tuple[Parameter, 
                 has_default,
                 argument.annotation is not None,
             )
-            for argument, kind, has_default in _listed(method)
+            for argument, kind, has_default in _list_arguments(method)
         ]
     )
 
 
-def _listed(method: MethodSource) -> list[tuple[ast.arg, ParameterKind, bool]]:
+def _list_arguments(method: MethodSource) -> list[tuple[ast.arg, ParameterKind, bool]]:
+    """Return the arguments of a method without `self`, each with its kind and whether it has a default."""
     args = method.node.args
     positional = [*args.posonlyargs, *args.args]
     first_default = len(positional) - len(args.defaults)
@@ -153,7 +162,7 @@ def _listed(method: MethodSource) -> list[tuple[ast.arg, ParameterKind, bool]]:
 
 def annotated_arguments(method: MethodSource) -> Iterator[tuple[str, ast.expr | None]]:
     """Return the names of the parameters that `read_parameters` lists, with their annotations."""
-    return ((argument.arg, argument.annotation) for argument, _, _ in _listed(method))
+    return ((argument.arg, argument.annotation) for argument, _, _ in _list_arguments(method))
 
 
 def make_view(
@@ -163,7 +172,7 @@ def make_view(
     chain: Sequence[ClassSite],
     **attributes: Any,
 ) -> FunctionView:
-    """Return the method as the expressions of its body see it; `chain` and `attributes` say what `self.x` is."""
+    """Return the view of a method's body; `chain` and `attributes` (fields of `FunctionView`) describe `self`."""
     types: Mapping[str, Type] = {
         parameter.name: parameter.type if parameter.kind not in ("var_positional", "var_keyword") else UNKNOWN
         for parameter in parameters
@@ -181,7 +190,7 @@ def make_view(
 
 
 def _method_span(method: MethodSource) -> SourceSpan:
-    """The function with its decorators."""
+    """Return the span of a method with its decorators."""
     node = method.node
     line = node.decorator_list[0].lineno if node.decorator_list else node.lineno
     return SourceSpan(method.module.path, line, node.col_offset, node.end_lineno or line, node.end_col_offset or 0)
@@ -190,11 +199,11 @@ def _method_span(method: MethodSource) -> SourceSpan:
 def make_spec(
     method: MethodSource, parameters: tuple[Parameter, ...], scope: NameScope, view: FunctionView
 ) -> MethodSpec:
-    """Put together what the artifacts say about a method."""
+    """Return the description of a method for the artifacts; `scope` is that of the class, `view` that of the body."""
     schema = next((each for each in method.effective if each.name == "graphbus_core.schema_method"), None)
     node = method.node
     returns = read_type(node.returns, scope.in_signature(node))
-    inputs, outputs = _contract(schema, parameters, returns, scope) if schema else (None, None)
+    inputs, outputs = _read_contract(schema, parameters, returns, scope) if schema else (None, None)
     return MethodSpec(
         name=node.name,
         span=_method_span(method),
@@ -205,69 +214,74 @@ def make_spec(
         output_schema=outputs,
         returns=returns,
         has_return_annotation=node.returns is not None,
-        returned=tuple(_returned(method, view)),
+        returned=tuple(_read_returned(method, view)),
         is_async=isinstance(node, ast.AsyncFunctionDef),
         is_static=method.is_static,
         doc=docstring(node),
     )
 
 
-def _contract(
+def _read_contract(
     declared: Decorator, parameters: tuple[Parameter, ...], returns: Type, scope: NameScope
 ) -> tuple[Schema | None, Schema | None]:
-    """The schemas that `@schema_method` is given, or, where it is given none, those that the annotations say."""
+    """Return the input and output schema of `@schema_method`; without arguments they come from the annotations."""
     if declared.call is None or not (declared.call.args or declared.call.keywords):
         is_open = any(each.kind == "var_keyword" for each in parameters)
         named = [each for each in parameters if each.kind in ("positional", "positional_only", "keyword_only")]
         inputs = Schema(tuple(Field(each.name, each.type, not each.has_default) for each in named), is_open)
         return inputs, Schema(returns.fields) if returns.kind == "record" else None
-    given = read_schema(declared.argument(0, "input_schema"), scope)
-    return given and _with_defaults(given, parameters), read_schema(declared.argument(1, "output_schema"), scope)
+    schema = read_schema(declared.argument(0, "input_schema"), scope)
+    outputs = read_schema(declared.argument(1, "output_schema"), scope)
+    return schema and _make_defaults_optional(schema, parameters), outputs
 
 
-def _with_defaults(schema: Schema, parameters: tuple[Parameter, ...]) -> Schema:
-    """Mark the fields as optional whose parameters have a default."""
+def _make_defaults_optional(schema: Schema, parameters: tuple[Parameter, ...]) -> Schema:
+    """Return the schema with those fields optional whose parameters have a default."""
     optional = {each.name for each in parameters if each.has_default}
     fields = (Field(each.name, each.type, each.required and each.name not in optional) for each in schema.fields)
     return Schema(tuple(fields), schema.is_open)
 
 
-def _returned(method: MethodSource, view: FunctionView) -> Iterator[Returned]:
+def _read_returned(method: MethodSource, view: FunctionView) -> Iterator[Returned]:
+    """Yield what a method may return: the value of each `return`, and None if the end of the body can be reached.
+
+    The type is unknown for generators, for stubs, and under decorators that may change the result.
+    """
     path = method.module.path
     if method.body.is_generator or method.is_stub or any(each.name not in TRANSPARENT for each in method.decorators):
         yield Returned(span_of(path, method.node), UNKNOWN)
         return
     for node in method.body.returns:
-        yield from _returned_value(node.value, span_of(path, node), view)
+        yield from _read_returned_value(node.value, span_of(path, node), view)
     body = method.node.body
+    # if other paths return a value, an unknown call at the end is more likely to raise than to hide a missing return
     gives_values = any(node.value is not None for node in method.body.returns)
-    # where other ways return a value, a last call that is not known is more likely one that raises than a forgotten return
     last = body[-1]
     if isinstance(last, ast.Match) and not reaches_end(body):
-        missed = _misses_a_case(last, view)
+        missed = _has_unmatched_value(last, view)
         if missed is not False:
             yield Returned(span_of(path, last), NULL if missed else UNKNOWN)
     if (
         reaches_end(body)
-        and not _retries(last)
-        and not any(_may_not_return(call, view, in_doubt=gives_values) for call in last_calls(body))
+        and not _is_retry_loop(last)
+        and not any(_never_returns(call, view, in_doubt=gives_values) for call in last_calls(body))
     ):
         yield Returned(span_of(path, body[-1]), NULL)
 
 
-def _misses_a_case(match: ast.Match, view: FunctionView) -> bool | None:
-    """Return whether some value of the subject is in no case of a `match`; None where its type is not known."""
+def _has_unmatched_value(match: ast.Match, view: FunctionView) -> bool | None:
+    """True if the subject of a `match` may have a value that fits none of its cases; None if that is not known."""
     patterns = [
         part
         for each in match.cases
         if each.guard is None
         for part in (each.pattern.patterns if isinstance(each.pattern, ast.MatchOr) else [each.pattern])
     ]
-    if any(isinstance(each, ast.MatchAs) and each.pattern is None for each in patterns):
+    if any(isinstance(each, ast.MatchAs) and each.pattern is None for each in patterns):  # `case _` or `case name`
         return False
-    if patterns and all(_is_of_fixed_length(each) for each in patterns):
+    if patterns and all(_matches_fixed_length(each) for each in patterns):
         subject = infer_type(match.subject, view)
-        return True if subject.kind == "list" else None
+        return True if subject.kind == "list" else None  # a list may be longer or shorter
     covered: set[object] = set()
     for pattern in patterns:
         if not isinstance(pattern, ast.MatchValue | ast.MatchSingleton):
@@ -275,6 +289,7 @@ def _misses_a_case(match: ast.Match, view: FunctionView) -> bool | None:
         if isinstance(pattern, ast.MatchSingleton):
             covered.add(pattern.value)
         else:
+            # an Enum member as a pattern covers its value
             member = evaluate_constant(ast.Attribute(pattern.value, "value", ast.Load()), view.scope)
             covered.add(evaluate_constant(pattern.value, view.scope) if member is NOT_CONSTANT else member)
     subject = infer_type(match.subject, view)
@@ -283,29 +298,31 @@ def _misses_a_case(match: ast.Match, view: FunctionView) -> bool | None:
     return True if subject.kind in ("str", "int", "float") else None
 
 
-def _is_of_fixed_length(pattern: ast.pattern) -> bool:
-    """True for `[a, b]`: lists of another length do not match."""
+def _matches_fixed_length(pattern: ast.pattern) -> bool:
+    """True for a pattern like `[a, b]`, which lists of another length do not match."""
     return isinstance(pattern, ast.MatchSequence) and not any(
         isinstance(each, ast.MatchStar) for each in pattern.patterns
     )
 
 
-def _retries(last: ast.stmt) -> bool:
-    """True for a retry loop, `for …: try: return … except …: if last: raise`, which may never end without a `return`."""
+def _is_retry_loop(last: ast.stmt) -> bool:
+    """True for a loop of attempts: `for …: try: return … except …: if last: raise`. It is taken to end by `return` or `raise`."""
     attempt = last.body[-1] if isinstance(last, ast.For | ast.AsyncFor) else None
     if not isinstance(attempt, ast.Try) or reaches_end([*attempt.body, *attempt.orelse]):
         return False
     return all(any(isinstance(each, ast.Raise) for each in ast.walk(handler)) for handler in attempt.handlers)
 
 
-def _returned_value(value: ast.expr | None, span: SourceSpan, view: FunctionView) -> Iterator[Returned]:
+def _read_returned_value(value: ast.expr | None, span: SourceSpan, view: FunctionView) -> Iterator[Returned]:
+    """Yield the type and the fields of each value that a returned expression may have."""
     if value is None:
         yield Returned(span, NULL)
     elif isinstance(value, ast.IfExp):
-        yield from _returned_value(value.body, span, view)
-        yield from _returned_value(value.orelse, span, view)
+        yield from _read_returned_value(value.body, span, view)
+        yield from _read_returned_value(value.orelse, span, view)
     else:
         for shape, known in read_variants(value, view):
+            # the object of a class, and the result of another agent, keep their types; for others the fields are more precise
             of = DICT if isinstance(value, ast.Dict) and shape is not None else known
             of = infer_type(value, view) if of.kind == "unknown" else of
             if shape is not None and not (of.name and of.kind in ("record", "result")):
@@ -314,7 +331,7 @@ def _returned_value(value: ast.expr | None, span: SourceSpan, view: FunctionView
 
 
 def docstring(node: ast.ClassDef | FunctionNode) -> str:
-    """Return the docstring of a class or function, as it is shown."""
+    """Return the docstring of a class or function, cleaned by `clean_text`; the empty text if there is none."""
     first = node.body[0]
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
         return clean_text(first.value.value)
@@ -322,7 +339,7 @@ def docstring(node: ast.ClassDef | FunctionNode) -> str:
 
 
 def clean_text(text: str) -> str:
-    """Return a text without its common indentation and without blank ends, as docstrings are shown."""
+    """Return a text without the common indentation of its lines, and without blank lines at both ends."""
     if "\n" not in text:
         return text.strip()
     lines = text.expandtabs().splitlines()

@@ -1,8 +1,8 @@
-"""A source file, its syntax tree or the reason why there is none, and a fast walk over a tree.
+"""A source file, its syntax tree or the reason why it cannot be parsed, and fast walks over a tree.
 
-Trees are made one at a time, and without the warnings of the compiler: Python 3.11 counts the depth of all trees under
-construction together, so that two threads that parse at once can end in a SystemError (cpython issue 106905), and what `warnings`
-leaves out is a setting of the whole process.
+One thread parses at a time, and without the warnings of the compiler: Python 3.11 counts the depth of all trees under
+construction together, so that two threads that parse at once can cause a SystemError (cpython issue 106905), and the filters of
+`warnings` are settings of the whole process.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from graphbus_core.model.digests import sha256_hex
 _Fields = tuple[tuple[str, ...], tuple[str, ...]]
 _fields: dict[type, _Fields] = {}
 _FIELD = re.compile(r"(\w+)([*?]?) (\w+)")
-_NO_NODES = frozenset(
+_PLAIN_FIELD_TYPES = frozenset(
     {"identifier", "int", "string", "constant", "expr_context", "boolop", "operator", "unaryop", "cmpop"}
 )
-_LEAVES = frozenset({ast.Name, ast.Constant, ast.Pass, type(None)})
+"""Types of fields, in the grammar of `ast`, that hold no nodes to visit."""
+LEAVES = frozenset({ast.Name, ast.Constant, ast.Pass, type(None)})
 
 
 def fields_of(kind: type) -> _Fields:
-    """Name the fields of a kind of node that hold one node, and those that hold several, by the grammar in its docstring.
+    """Return the fields of a class of nodes, by name: those that hold one node, and those that hold a list of nodes.
 
-    To know them beforehand halves the time of a walk, which is most of a first reading.
+    They are read from the grammar in the docstring of the class, once for each class, which halves the time of a walk.
     """
     known = _fields.get(kind)
     if known is None:
         text = (kind.__doc__ or "").partition("(")[2]
-        found = [(mark == "*", name) for what, mark, name in _FIELD.findall(text) if what not in _NO_NODES]
+        found = [(mark == "*", name) for what, mark, name in _FIELD.findall(text) if what not in _PLAIN_FIELD_TYPES]
         known = tuple(name for many, name in found if not many), tuple(name for many, name in found if many)
         _fields[kind] = known
     return known
@@ -52,17 +53,17 @@ def nodes_below(root: ast.AST) -> list[ast.AST]:
         singles, lists = _fields.get(node.__class__) or fields_of(node.__class__)
         for field in singles:
             child = getattr(node, field)
-            if child.__class__ not in _LEAVES:
+            if child.__class__ not in LEAVES:
                 found.append(child)
         for field in lists:
             for child in getattr(node, field):
-                if child.__class__ not in _LEAVES:
+                if child.__class__ not in LEAVES:
                     found.append(child)  # noqa: PERF401 - most lists are short: a comprehension costs a call
     return found
 
 
 def children_of(node: ast.AST) -> list[ast.AST]:
-    """Return the nodes right below a node; of operators and `ctx` nothing is to be read."""
+    """Return the nodes directly below a node; operators and contexts (`ast.Load`) are left out."""
     singles, lists = _fields.get(node.__class__) or fields_of(node.__class__)
     found = [child for field in singles if (child := getattr(node, field)) is not None]
     for field in lists:
@@ -71,7 +72,7 @@ def children_of(node: ast.AST) -> list[ast.AST]:
 
 
 def own_nodes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
-    """Return the nodes of a body, those in functions and classes within it left out: these run at another time."""
+    """Yield the nodes of a function body, except those inside of nested functions, lambdas and classes."""
     waiting: list[ast.AST] = list(function.body)
     for node in waiting:
         yield node
@@ -91,15 +92,15 @@ else:
         value: ast.expr
 
 
-_one_at_a_time = RLock()
+_parse_lock = RLock()
 _HALF_PAIR = re.compile(rb"\\(?:u|U0000)[dD][89a-fA-F]")
 _Tree = TypeVar("_Tree", bound=ast.AST)
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Let one thread parse at a time, without warnings of the compiler, in a `with` block."""
-    with _one_at_a_time, warnings.catch_warnings():
+    """In a `with` block, let no other thread parse, and ignore all warnings."""
+    with _parse_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
@@ -108,7 +109,7 @@ def parse(text: str | bytes, path: str = "<unknown>", minor: int | None = None) 
     """Return the tree of a module; raises what `ast.parse` raises.
 
     Args:
-        minor: The oldest Python 3 that must understand it; None: this one.
+        minor: The minor version of Python 3 whose syntax is allowed; None: that of the running Python.
     """
     version = None if minor is None else (3, minor)
     with alone():
@@ -118,17 +119,17 @@ def parse(text: str | bytes, path: str = "<unknown>", minor: int | None = None) 
 def parse_expression(text: str) -> ast.expr:
     """Return the tree of an expression; raises what `ast.parse` raises."""
     with alone():
-        return _with_whole_characters(ast.parse(text, mode="eval"), text.encode()).body
+        return _replace_half_pairs(ast.parse(text, mode="eval"), text.encode()).body
 
 
 def type_parameters(node: ast.AST) -> frozenset[str]:
-    """Return the names of type parameters, as of `class Box[T]`, `def take[T]` and `type Many[T]`; none in Python 3.11."""
-    given = getattr(node, "type_params", None)
-    return frozenset(parameter.name for parameter in given) if given else frozenset()
+    """Return the names of the type parameters of `class Box[T]`, `def take[T]` or `type Many[T]`; Python 3.11 has none."""
+    parameters = getattr(node, "type_params", None)
+    return frozenset(parameter.name for parameter in parameters) if parameters else frozenset()
 
 
-def _with_whole_characters(tree: _Tree, source: bytes) -> _Tree:
-    """The same tree; what is read out of its texts can be written down: half a surrogate pair becomes U+FFFD."""
+def _replace_half_pairs(tree: _Tree, source: bytes) -> _Tree:
+    """Replace each lone half of a surrogate pair in the texts of a tree by U+FFFD, as it cannot be encoded; return the tree."""
     for node in ast.walk(tree) if _HALF_PAIR.search(source) else ():
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -145,12 +146,12 @@ _IGNORE = re.compile(r"#\s*graphbus:\s*ignore(-file)?(?:\[([^\]]*)\])?")
 
 
 class ModuleSource:
-    """A file as it was read.
+    """A source file and its content.
 
     Attributes:
         path: Relative posix path below the project root.
         module: Dotted name.
-        data: The bytes; they are the truth.
+        data: The bytes of the file.
     """
 
     def __init__(self, path: str, module: str, data: bytes) -> None:
@@ -160,12 +161,12 @@ class ModuleSource:
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of the bytes."""
+        """The SHA-256 digest of the bytes."""
         return sha256_hex(self.data)
 
     @cached_property
     def encoding(self) -> str:
-        """The declared encoding, `utf-8` without a declaration; an unknown one as it is written."""
+        """The declared encoding in lower case, even if Python does not know it; `utf-8` without a declaration."""
         head = b"\n".join(self.data.removeprefix(BOM).splitlines()[:2]) if b"coding" in self.data else b""
         cookie = _COOKIE.match(head)
         return cookie.group(1).decode("ascii", "replace").lower() if cookie else "utf-8"
@@ -178,12 +179,12 @@ class ModuleSource:
 
     @cached_property
     def text(self) -> str:
-        """The decoded text without byte order mark, line ends untouched."""
+        """The decoded text without byte order mark, with its original line ends."""
         return self.data.removeprefix(BOM).decode(self.encoding)
 
     @cached_property
     def utf8(self) -> bytes:
-        """The text in UTF-8 without byte order mark: what the columns of spans count in."""
+        """The text in UTF-8 without byte order mark; the columns of spans are offsets in its lines."""
         return self.text.encode() if self.encoding not in ("utf-8", "utf8") else self.data.removeprefix(BOM)
 
     @cached_property
@@ -200,17 +201,17 @@ class ModuleSource:
         """Return the syntax tree.
 
         Raises:
-            BuildError: GBE201 for a syntax error, GBE202 for bytes that are no text, GBE206 for nesting beyond Python's limits.
+            BuildError: GBE201 for a syntax error, GBE202 for undecodable bytes, GBE206 for nesting beyond Python's limits.
         """
         try:
-            return _with_whole_characters(parse(self.data, self.path), self.data)
+            return _replace_half_pairs(parse(self.data, self.path), self.data)
         except (SyntaxError, ValueError) as error:  # ValueError: a null byte, in some versions of Python
-            raise self._error(error) from None
+            raise self._describe_error(error) from None
         except (RecursionError, MemoryError):
             raise BuildError("GBE206", where=Place(self.path)) from None
 
-    def _error(self, error: SyntaxError | ValueError) -> BuildError:
-        """Describe why there is no tree: a null byte, an encoding, else what the compiler says."""
+    def _describe_error(self, error: SyntaxError | ValueError) -> BuildError:
+        """Return the error for a file that cannot be parsed: a null byte, its encoding, or else the message of the compiler."""
         code, reason, data = "GBE202", "this encoding is not known", {"encoding": self.encoding}
         line, column = getattr(error, "lineno", None) or 0, getattr(error, "offset", None) or 0
         try:
@@ -219,7 +220,7 @@ class ModuleSource:
             line, column = 1, 0
         except UnicodeDecodeError as wrong:
             line, column, reason = self.data[: wrong.start].count(b"\n") + 1, 0, wrong.reason
-        else:
+        else:  # the text can be decoded, so that its syntax is wrong
             code, reason, data = "GBE201", getattr(error, "msg", str(error)), {}
         if b"\0" in self.data:
             code, reason, data = "GBE201", "it contains a null byte", {}
@@ -227,7 +228,7 @@ class ModuleSource:
         return BuildError(code, where=Place(self.path, line, column), reason=reason, **data)
 
     def ignores(self) -> Ignores:
-        """Return the `# graphbus: ignore[...]` comments: line (0: the whole file) and codes (none: all)."""
+        """Return `(line, codes)` for each comment `# graphbus: ignore[...]`; line 0 is the whole file, no codes are all codes."""
         if b"graphbus:" not in self.data:
             return ()
         import io
@@ -243,12 +244,12 @@ class ModuleSource:
 
 
 def span_of(path: str, node: ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias) -> SourceSpan:
-    """Return the span of a node, decorators left out."""
+    """Return the span of a node in the file at `path`; decorators are not part of it."""
     return SourceSpan(path, node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
 
 
 def call_argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
-    """Return the argument of a call at a position or of a name; None when it is missing or hidden behind a star."""
+    """Return the argument of a call with this position or name; None if it is missing, or may be inside of `*arguments`."""
     given = call.args[: position + 1]
     if len(given) > position and ast.Starred not in [argument.__class__ for argument in given]:
         return given[position]

@@ -19,12 +19,12 @@ _TOPIC = External("graphbus_core.Topic")
 
 
 class ReadTopic(NamedTuple):
-    """A topic.
+    """A topic where it is used in the code.
 
     Attributes:
-        name: Empty when it is computed.
-        type: What a `Topic` says of its payloads; unknown for a text.
-        type_span: Where it says so; None for a text.
+        name: The name; empty if it is computed.
+        type: The type of its payloads that a `Topic` declares; unknown for a text.
+        type_span: Where the type is declared; None for a text.
     """
 
     name: str = ""
@@ -41,7 +41,7 @@ class DefinedTopic(msgspec.Struct, frozen=True, array_like=True):
 
 
 def topic_calls(tree: ast.Module, scope: NameScope, imports: Collection[str]) -> Iterator[ast.Call]:
-    """Return each `Topic(...)` of a file, given what it imports."""
+    """Yield each call `Topic(...)` in a file; `imports` holds the dotted names that the file imports."""
     homes = {"graphbus_core", "graphbus_core.Topic", "graphbus_core.model.topics.Topic"}
     for node in ast.walk(tree) if homes.intersection(imports) else ():
         function = node.func if isinstance(node, ast.Call) else None
@@ -51,7 +51,7 @@ def topic_calls(tree: ast.Module, scope: NameScope, imports: Collection[str]) ->
 
 
 def defined_topics(tree: ast.Module, scope: NameScope, imports: Collection[str]) -> Iterator[DefinedTopic]:
-    """Return each Topic of a file whose name and type are known."""
+    """Yield each `Topic(...)` in a file whose name is constant and whose payload type is known."""
     for call in topic_calls(tree, scope, imports):
         found = read_topic(call, scope)
         if found.name and found.type.kind != "unknown":
@@ -59,26 +59,30 @@ def defined_topics(tree: ast.Module, scope: NameScope, imports: Collection[str])
 
 
 def read_topic(expression: ast.expr | None, scope: NameScope) -> ReadTopic:
-    """Read a topic where it is used: `"/Order/Created"`, `ORDER_CREATED`, `TOPICS.created`, `TOPICS["created"]`."""
+    """Read a topic where it is used: `"/Order/Created"`, `ORDER_CREATED`, `TOPICS.created`, `TOPICS["created"]`.
+
+    An empty `ReadTopic` for None, and for a topic that is computed.
+    """
     if expression is None:
         return ReadTopic()
     text = text_of(expression, scope)
     if text is not None:
         return ReadTopic(text)
     if isinstance(expression, ast.Attribute) and expression.attr == "name":
-        named = _read_object(expression.value, scope).name
+        named = _read_topic_object(expression.value, scope).name
         if named:
             return ReadTopic(named)
-    return _read_object(expression, scope)
+    return _read_topic_object(expression, scope)
 
 
-def _read_object(expression: ast.expr, scope: NameScope) -> ReadTopic:
-    made, home = follow_constant(expression, scope)
-    if not isinstance(made, ast.Call):
+def _read_topic_object(expression: ast.expr, scope: NameScope) -> ReadTopic:
+    """Read `Topic(...)`, `Topic[Order](...)` or a constant that stands for it; an empty `ReadTopic` for anything else."""
+    call, home = follow_constant(expression, scope)
+    if not isinstance(call, ast.Call):
         return ReadTopic()
-    generic = made.func if isinstance(made.func, ast.Subscript) else None
-    if resolve_through(generic.value if generic else made.func, home) != _TOPIC:
+    generic = call.func if isinstance(call.func, ast.Subscript) else None
+    if resolve_through(generic.value if generic else call.func, home) != _TOPIC:
         return ReadTopic()
-    payload = call_argument(made, 1, "payload") or (generic.slice if generic else None)
-    name = text_of(call_argument(made, 0, "name"), home) or ""
-    return ReadTopic(name, read_type(payload, home), span_of(home.module.path, payload or made))
+    payload = call_argument(call, 1, "payload") or (generic.slice if generic else None)
+    name = text_of(call_argument(call, 0, "name"), home) or ""
+    return ReadTopic(name, read_type(payload, home), span_of(home.module.path, payload or call))

@@ -10,7 +10,7 @@ import msgspec
 
 from graphbus_core.compiler.reading.annotations import read_type
 from graphbus_core.compiler.reading.bodies import Body
-from graphbus_core.compiler.reading.constants import text_of
+from graphbus_core.compiler.reading.constants import evaluate_constant, home_of, text_of
 from graphbus_core.compiler.reading.modules import (
     ClassSite,
     DefinedName,
@@ -19,9 +19,23 @@ from graphbus_core.compiler.reading.modules import (
     class_chain,
     resolve_through,
 )
-from graphbus_core.compiler.reading.syntax import call_argument
+from graphbus_core.compiler.reading.syntax import call_argument, parse
 from graphbus_core.compiler.reading.topics import read_topic
-from graphbus_core.schema.types import DICT, LIST, UNKNOWN, Field, Type, union
+from graphbus_core.schema.types import (
+    BOOL,
+    BYTES,
+    DICT,
+    FLOAT,
+    INT,
+    LIST,
+    NULL,
+    STR,
+    UNKNOWN,
+    Field,
+    Schema,
+    Type,
+    union,
+)
 
 _BARE = {"list": LIST, "dict": DICT, "set": Type("set")}
 
@@ -30,13 +44,13 @@ class FunctionView(msgspec.Struct, frozen=True):
     """The body of a method or function, and what is known of the names in it.
 
     Attributes:
-        scope: Where it stands.
-        body: What it binds.
-        parameters: What its parameters are annotated with.
-        items: The names that a comprehension binds, while its parts are read.
-        hops: How many functions without annotation lead here.
+        scope: The scope of its names.
+        body: What one pass over the body has found.
+        parameters: Parameter -> the type of its annotation.
+        items: Name that a comprehension binds -> its type, while the parts of the comprehension are read.
+        hops: The number of calls that were followed to this function.
         kept: Attribute of `self` that is assigned once in all of the class -> what is assigned, and the view of that method.
-        typed: Attribute of `self` -> its annotation, and where that is written.
+        typed: Attribute of `self` -> its annotation, and the scope of the annotation.
     """
 
     scope: NameScope
@@ -48,7 +62,10 @@ class FunctionView(msgspec.Struct, frozen=True):
     typed: Mapping[str, tuple[ast.expr, NameScope]] = {}
 
     def source_of(self, expression: ast.expr) -> tuple[ast.expr, FunctionView]:
-        """Return what is assigned to a local name or an attribute of `self`, if only once, and the view that it is read in."""
+        """Return the value of a local name or an attribute of `self`, and the view in which that value is written.
+
+        If several assignments may give the value, and for any other expression, the expression itself is returned.
+        """
         if isinstance(expression, ast.Name) and expression.id not in self.parameters:
             values = self.body.values_of(expression)
             return (values[0].value if len(values) == 1 else expression), self
@@ -57,47 +74,52 @@ class FunctionView(msgspec.Struct, frozen=True):
         return expression, self
 
     def is_self(self, expression: ast.expr) -> bool:
-        """True for the first parameter of a method."""
+        """True for the first parameter of the method, usually `self`."""
         return isinstance(expression, ast.Name) and expression.id == self.body.self_name != ""
 
 
 def called_method(call: ast.Call, view: FunctionView) -> tuple[str, str] | None:
-    """Return agent and method of `self.call("Agent", "method")` and `self.agent(Agent).method()`, empty for what is computed.
+    """Return `(agent, method)` of `self.call("Agent", "method")` or `self.agent(Agent).method()`; `""` for a computed name.
 
-    None for a call that is none of these.
+    None for any other call.
     """
     if not isinstance(call.func, ast.Attribute):
         return None
     if view.is_self(call.func.value):
-        given = [_local_text(call_argument(call, at, name), view) or "" for at, name in ((0, "agent"), (1, "method"))]
-        return (given[0], given[1]) if call.func.attr == "call" else None
+        texts = [
+            _constant_text_of(call_argument(call, at, name), view) or "" for at, name in ((0, "agent"), (1, "method"))
+        ]
+        return (texts[0], texts[1]) if call.func.attr == "call" else None
     proxy, home = view.source_of(call.func.value)
     maker = proxy.func if isinstance(proxy, ast.Call) else None
     if not isinstance(maker, ast.Attribute) or maker.attr != "agent" or not home.is_self(maker.value):
         return None
-    return _class_name(call_argument(proxy, 0, "kind"), home), call.func.attr  # type: ignore[arg-type]
+    return _name_of_agent_class(call_argument(proxy, 0, "kind"), home), call.func.attr  # type: ignore[arg-type]
 
 
-def _class_name(expression: ast.expr | None, view: FunctionView) -> str:
-    """Return the name of an agent class; the empty text for anything else, which a running graph refuses."""
+def _name_of_agent_class(expression: ast.expr | None, view: FunctionView) -> str:
+    """Return the name of the agent class that an expression stands for; `""` for others, which `self.agent` refuses."""
     target = resolve_through(expression, view.scope) if expression is not None else None
     if isinstance(target, DefinedName) and isinstance(target.node, ast.ClassDef):
         return target.node.name
     return target.dotted.rpartition(".")[2] if isinstance(target, External) else ""
 
 
-def _local_text(expression: ast.expr | None, view: FunctionView) -> str | None:
-    """Return a constant text, also that of a local name; None for anything else."""
+def _constant_text_of(expression: ast.expr | None, view: FunctionView) -> str | None:
+    """Return the constant text that an expression or a local name stands for; None for anything else."""
     return text_of(local_value(expression, view), view.scope)
 
 
 def local_value(expression: ast.expr | None, view: FunctionView) -> ast.expr | None:
-    """Return the expression that a local name stands for, or the expression itself."""
+    """Return the expression that is assigned to a local name; any other expression, or an uncertain name, unchanged."""
     return view.source_of(expression)[0] if isinstance(expression, ast.Name) else expression
 
 
 def unless_changed(of: Type, name: str, view: FunctionView) -> Type:
-    """Return the type; unknown for a record from which a key is removed by this name, or that also has a name of type Any."""
+    """Return `of`, the type of a local name; unknown for a record that may have lost keys.
+
+    It may have, if a key is deleted or a method changes it under this name, or if a local name annotated as Any refers to it.
+    """
     if of.kind != "record":
         return of
     body = view.body
@@ -114,7 +136,7 @@ def is_name(expression: ast.expr, name: str) -> bool:
 
 
 def class_of(expression: ast.expr, view: FunctionView) -> ClassSite | None:
-    """The class of the project whose object a name, an attribute of `self` or a call surely gives."""
+    """Return the project's class of the object that a name, an attribute of `self` or a call stands for; None if not known."""
     value, home = view.source_of(expression)
     scope, named = home.scope, value.func if isinstance(value, ast.Call) else None
     if isinstance(value, ast.Name):
@@ -128,16 +150,19 @@ def class_of(expression: ast.expr, view: FunctionView) -> ClassSite | None:
 
 
 def name_of_result(call: ast.Call, view: FunctionView) -> str | None:
-    """Return the name of the result of a call, `"Agent.method"` or a topic; empty if it is computed; None for another call."""
+    """Return the name of the result of a call to another agent: `"Agent.method"`, or the topic of a request.
+
+    `""` if the name is computed; None if the call gives no result of another agent.
+    """
     function = call.func
     if isinstance(function, ast.Attribute) and function.attr == "request" and view.is_self(function.value):
         return read_topic(local_value(call_argument(call, 0, "topic"), view), view.scope).name
-    asked = called_method(call, view)
-    return asked and (".".join(asked) if all(asked) else "")
+    called = called_method(call, view)
+    return called and (".".join(called) if all(called) else "")
 
 
 def chain_of(function: DefinedName, view: FunctionView) -> Sequence[ClassSite]:
-    """Return the classes in which `self` of a function is looked up: those of the agent, or of the class with the function."""
+    """Return the classes in which `self.x` is looked up in a function: of the agent for its methods, else of its own class."""
     if function.owner is None:
         return ()
     if any(site.node is function.owner for site in view.scope.chain):
@@ -145,8 +170,24 @@ def chain_of(function: DefinedName, view: FunctionView) -> Sequence[ClassSite]:
     return class_chain(view.scope.library, ClassSite(function.module, function.owner))
 
 
+def function_view(function: DefinedName, caller: FunctionView) -> FunctionView:
+    """Return the view of the body of a function that is called in the body of `caller`."""
+    node: Any = function.node
+    chain = chain_of(function, caller)
+    scope = home_of(function, caller.scope)._replace(chain=chain, in_class_body=False)
+    arguments = [*node.args.posonlyargs, *node.args.args]
+    is_static = any(getattr(each, "id", "") == "staticmethod" for each in node.decorator_list)
+    self_name = arguments[0].arg if chain and arguments and not is_static else ""
+    body = Body(node, self_name)
+    types = {each.arg: read_type(each.annotation, scope) for each in (*arguments, *node.args.kwonlyargs)}
+    scope = scope._replace(self_name=self_name, hidden=frozenset((*body.bound, *types)))
+    view = FunctionView(scope, body, types, hops=caller.hops + 1)
+    is_of_class = chain is caller.scope.chain and bool(chain)
+    return msgspec.structs.replace(view, kept=caller.kept, typed=caller.typed) if is_of_class else view
+
+
 def decorators_of(function: DefinedName, view: FunctionView) -> frozenset[str]:
-    """Return the dotted names of the decorators of a function, empty for those of the project."""
+    """Return the dotted names of the decorators of a function; `""` stands for those that the project defines."""
     node: Any = function.node
     scope = view.scope.within(function.module)
     named = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
@@ -154,8 +195,37 @@ def decorators_of(function: DefinedName, view: FunctionView) -> frozenset[str]:
     return frozenset(each.dotted if isinstance(each, External) else "" for each in targets)
 
 
+NO_BODY = Body(parse("def _(): ...").body[0], "")  # type: ignore[arg-type]
+"""An empty body, in which displays outside of functions are read: it has no local names."""
+_LONGEST_CONSTANT = 40  # characters; a longer text is prose, and its exact value does not matter
+_LITERALS: dict[type, Type] = {str: STR, int: INT, float: FLOAT, bool: BOOL, bytes: BYTES, type(None): NULL}
+
+
+def type_of_constant(expression: ast.expr, scope: NameScope) -> Type:
+    """Return the type of a constant expression, with the value of a short text or a number; unknown for other expressions."""
+    value = evaluate_constant(expression, scope)
+    if isinstance(value, str | int) and len(str(value)) <= _LONGEST_CONSTANT:
+        return Type(_LITERALS[type(value)].kind, values=(value,))
+    return _LITERALS.get(type(value), UNKNOWN)
+
+
+def record_of(schema: Schema | None) -> Type | None:
+    """Return the record with the fields of a schema; None unless it has fields and all of them are known."""
+    return Type("record", fields=schema.fields) if schema and schema.fields and not schema.is_open else None
+
+
+def fields_of_record(of: Type) -> Schema | None:
+    """Return the fields of a record, also of one that may be None, as `**None` would fail at run time; None for other types."""
+    record = without_none(of)
+    return Schema(record.fields) if record.kind == "record" else None
+
+
 def certain_type(found: Type, *, is_display: bool = True) -> Type:
-    """Return the type of a mutable value that may have changed: of a display only the kind of its container."""
+    """Return the part of a type that remains certain if the value may have been changed in place.
+
+    A record without a class becomes a dict. A list, dict or set that is made by a display (`is_display`) loses the type of its
+    items, unless they are objects of a class; any other one keeps it, because its declaration is trusted.
+    """
     if found.kind == "union":
         return union(*(certain_type(each, is_display=is_display) for each in found.args))
     if found.kind == "record":
@@ -165,7 +235,7 @@ def certain_type(found: Type, *, is_display: bool = True) -> Type:
 
 
 def touch_field(fields: dict[str, Field], key: str, *, is_written: bool, is_certain: bool) -> None:
-    """Update a field whose key is used somewhere: a write may add or replace it, and what is read may be changed."""
+    """Update the field of a key that is used: a write adds or replaces the field; after a read, the value may have changed."""
     field = fields.get(key)
     if is_written:
         fields[key] = Field(key, UNKNOWN, is_certain or (field is not None and field.required))
@@ -174,12 +244,12 @@ def touch_field(fields: dict[str, Field], key: str, *, is_written: bool, is_cert
 
 
 def without_none(of: Type) -> Type:
-    """Return the type of a value that is not None."""
+    """Return the type without None, if it is a union with None."""
     return union(*(each for each in of.args if each.kind != "null")) if of.kind == "union" and of.args else of
 
 
 def chain_of_record(record: Type, view: FunctionView) -> Sequence[ClassSite]:
-    """Return the class of a record and its bases, if it goes by its own name in the file that is read; else nothing."""
+    """Return the class of a record and its bases; none unless the file that is read knows the class by its own name."""
     is_class = record.kind == "record" and record.name.isidentifier()
     target = resolve_through(ast.Name(record.name), view.scope) if is_class else None
     if not isinstance(target, DefinedName) or not isinstance(target.node, ast.ClassDef):

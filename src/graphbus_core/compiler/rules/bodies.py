@@ -1,6 +1,6 @@
 """GB210, GB301, GB302, GB303, GB310, GB311: rules on the bodies and options of an agent's own methods.
 
-Those that need the syntax tree run while a file is read, and the facts of the file keep what they find.
+The rules that need the syntax tree run while a file is read, and their findings are kept in the facts of the file.
 """
 
 from __future__ import annotations
@@ -17,57 +17,67 @@ from graphbus_core.model.agent import AgentDefinition, SourceSpan, Subscription
 from graphbus_core.model.findings import Finding
 
 _CALLABLE = (
-    "Take nothing, `event`, `payload`, both, or the fields of the payload by name; no *args, none by position only."
+    "Declare no parameters, or `event`, `payload`, both, or fields of the payload by name. `*args` and positional-only "
+    "parameters are not allowed."
 )
 
 
 def check_handlers(wiring: Wiring) -> Iterator[Finding]:
-    """Find handlers whose signature fits no way of calling them, and options that cannot be kept."""
-    for heard in wiring.asked_subscriptions:
-        name, span = heard.agent.name, heard.subscription.span
-        if heard.subscription.shape == "invalid":
-            method = heard.agent.method(heard.subscription.method)
+    """Find handlers that cannot be called with an event (GB310), and invalid options of `@subscribe` (GB311)."""
+    for handler in wiring.checked_subscriptions:
+        name, span = handler.agent.name, handler.subscription.span
+        if handler.subscription.shape == "invalid":
+            method = handler.agent.method(handler.subscription.method)
             parameters = ", ".join(item.name for item in method.parameters) if method else ""
-            message = f"{heard.name}({parameters}) cannot be called with an event"
+            message = f"{handler.name}({parameters}) cannot be called with an event"
             yield make_finding("GB310", name, span, message, _CALLABLE)
-        yield from _event_of_another_type(heard)
-        for problem, hint in _unkept(heard.subscription):
-            yield make_finding("GB311", name, span, f"{heard.name} {problem}: a run refuses it", hint)
+        yield from _check_type_of_event(handler)
+        for problem, hint in _check_options(handler.subscription):
+            yield make_finding("GB311", name, span, f"{handler.name} {problem}, so the graph cannot start", hint)
 
 
-_NO_EVENT = frozenset({"bool", "bytes", "float", "int", "list", "literal", "set", "str", "tuple"})
+_KINDS_OTHER_THAN_EVENT = frozenset({"bool", "bytes", "float", "int", "list", "literal", "set", "str", "tuple"})
 
 
-def _event_of_another_type(heard: AgentSubscription) -> Iterator[Finding]:
-    """Find a parameter that is given the event because of its name, and is annotated with the type of a field."""
-    method = heard.agent.method(heard.subscription.method) if heard.subscription.shape == "event" else None
+def _check_type_of_event(handler: AgentSubscription) -> Iterator[Finding]:
+    """Find a parameter that gets the event because of its name, but is annotated with the type of a field."""
+    method = handler.agent.method(handler.subscription.method) if handler.subscription.shape == "event" else None
     for each in method.parameters if method else ():
-        if each.type.kind in _NO_EVENT:
-            message = f"{heard.name} is given the event as {each.name!r}, which it annotates as {each.type}"
+        if each.type.kind in _KINDS_OTHER_THAN_EVENT:
+            message = f"{handler.name} gets the event as {each.name!r}, which it annotates as {each.type}"
             hint = f"A parameter of this name takes the event: write `{each.name}: Event`, or name it as the field."
-            yield make_finding("GB310", heard.agent.name, each.span, message, hint)
+            yield make_finding("GB310", handler.agent.name, each.span, message, hint, data={"parameter": each.name})
 
 
-def _unkept(options: Subscription) -> Iterator[tuple[str, str]]:
-    """What is wrong with the options of one `@subscribe`, each with what to do about it."""
+def _check_options(options: Subscription) -> Iterator[tuple[str, str]]:
+    """Yield the predicate of a message and a hint for each invalid option of one `@subscribe`."""
     if options.retries < 0 or type(options.retries) is not int:
-        hint = "Give a whole number: how often a failed event is delivered again."
-        yield f"is given retries={options.retries!r}", hint
+        hint = "Pass a whole number of at least 0: how often a failed event is delivered again."
+        yield f"has retries={options.retries!r}", hint
     if options.backoff_s is not None and options.backoff_s < 0:
-        hint = "Give seconds: how long to wait before the first further attempt."
-        yield f"is given backoff={options.backoff_s!r}", hint
+        hint = "Pass the seconds to wait before the first further attempt, at least 0."
+        yield f"has backoff={options.backoff_s!r}", hint
     if options.timeout_s is not None and options.timeout_s <= 0:
-        yield f"is given timeout={options.timeout_s!r}", "Give seconds, more than 0, or leave it out for no limit."
+        yield f"has timeout={options.timeout_s!r}", "Pass more than 0 seconds, or leave it out for no limit."
     if options.concurrency < 1 or type(options.concurrency) is not int:
-        yield f"is given concurrency={options.concurrency!r}", "Give a whole number of at least 1."
+        yield f"has concurrency={options.concurrency!r}", "Pass a whole number of at least 1."
     if not options.is_async and options.timeout_s is not None:
         hint = "Make it `async def`, or leave the timeout out."
         yield "is a plain `def`, which nothing can stop after a timeout", hint
     if not options.is_async and options.concurrency > 1:
         yield "is a plain `def`, which runs one event at a time", "Make it `async def`, or leave the concurrency out."
+    if options.on_retry not in ("block", "skip"):
+        yield f"has on_retry={options.on_retry!r}", 'Pass "block" or "skip".'
+    fields = [each.name for each in options.promised.fields] if options.promised.kind == "record" else []
+    if options.key and fields and options.key not in fields:
+        hint = f"Name a field of the payload: {', '.join(fields)}."
+        yield f"has key={options.key!r}, which its payload does not have", hint
 
 
-_IN_A_THREAD = "await asyncio.to_thread({call}, ...)"
+_Found = tuple[str, SourceSpan | ast.expr, str, str, dict[str, str]]
+"""A finding in a method: code, place, predicate of the message, hint, and the data for a fix."""
+
+_USE_A_THREAD = "await asyncio.to_thread({call}, ...)"
 _BLOCKING = {
     "time.sleep": "await asyncio.sleep(...)",
     "os.system": "await asyncio.create_subprocess_shell(...)",
@@ -75,39 +85,37 @@ _BLOCKING = {
     "subprocess.call": "await asyncio.create_subprocess_exec(...)",
     "subprocess.check_call": "await asyncio.create_subprocess_exec(...)",
     "subprocess.check_output": "await asyncio.create_subprocess_exec(...)",
-    "urllib.request.urlopen": _IN_A_THREAD,
+    "urllib.request.urlopen": _USE_A_THREAD,
     **{
-        f"{package}.{verb}": _IN_A_THREAD
+        f"{package}.{verb}": _USE_A_THREAD
         for package in ("requests", "httpx")
         for verb in ("get", "post", "put", "patch", "delete", "head", "options", "request")
     },
 }
-_LAST_WORDS = frozenset(name.rpartition(".")[2] for name in _BLOCKING)
+_BLOCKING_NAMES = frozenset(name.rpartition(".")[2] for name in _BLOCKING)
 
 
-def _check_blocking(
-    method: ast.AsyncFunctionDef, definition: AgentDefinition, source: ModuleSource
-) -> Iterator[Finding]:
-    """Find blocking calls in an `async def`."""
-    words = _LAST_WORDS | {node.id for call in _calls(method) if isinstance(node := call.func, ast.Name)}
-    words = words if b" as " in source.utf8 else _LAST_WORDS  # a plain name may be one that is imported under another
-    suspects = [call for call in _calls(method) if last_name(call.func) in words]
+def _check_blocking(method: ast.AsyncFunctionDef, source: ModuleSource) -> Iterator[_Found]:
+    """Find calls of blocking functions such as `time.sleep` in an `async def`, also if `import ... as` renames the function."""
+    names = _BLOCKING_NAMES | {node.id for call in _calls_in(method) if isinstance(node := call.func, ast.Name)}
+    names = names if b" as " in source.utf8 else _BLOCKING_NAMES  # `import ... as` may give the function any name
+    suspects = [call for call in _calls_in(method) if last_name(call.func) in names]
+    # imports of the file, then those within the method
     imports = Bindings(parse(source.text).body).first if suspects else {}
     imports |= Bindings(method.body).first if suspects else {}
     for call in suspects:
         written = ast.unparse(call.func)
         first, _, rest = written.partition(".")
         found = imports.get(first)
-        meant = ".".join(filter(None, [found.module, found.name, rest])) if isinstance(found, ImportBinding) else ""
-        if meant in _BLOCKING:
-            message = f"{definition.name}.{method.name} is async and waits in {meant}, which stops all other handlers"
-            hint = f"Use `{_BLOCKING[meant].format(call=written)}`, or make the method a plain `def`."
-            data = {"blocking": written} if meant == "time.sleep" else None
-            yield make_finding("GB310", definition.name, span_of(definition.path, call), message, hint, data=data)
+        name = ".".join(filter(None, [found.module, found.name, rest])) if isinstance(found, ImportBinding) else ""
+        if name in _BLOCKING:
+            what = f"is async and waits in {name}, which stops all other handlers"
+            hint = f"Use `{_BLOCKING[name].format(call=written)}`, or make the method a plain `def`."
+            yield "GB310", call, what, hint, {"blocking": written} if name == "time.sleep" else {}
 
 
-def _calls(method: ast.AsyncFunctionDef) -> Iterator[ast.Call]:
-    """The calls in the body, those in functions within it left out: these may run in a thread."""
+def _calls_in(method: ast.AsyncFunctionDef) -> Iterator[ast.Call]:
+    """Yield the calls in the body, except those in inner functions, which may run in a thread."""
     return (node for node in own_nodes(method) if isinstance(node, ast.Call))
 
 
@@ -117,52 +125,49 @@ EVENT_FIELDS = frozenset(
 _READ_ONLY = "Events and payloads are read-only: change a copy, `dict(event.payload)`."
 
 
-def _check_event_use(
-    method: FunctionNode, definition: AgentDefinition, subscription: Subscription, body: Body
-) -> Iterator[Finding]:
-    """Look at every use of the event and the payload in the body of a handler."""
-    name = f"{definition.name}.{method.name}"
+def _check_event_use(method: FunctionNode, subscription: Subscription, body: Body) -> Iterator[_Found]:
+    """Find handlers that are generators, attributes that an event or payload lacks, and changes of an event or payload."""
     if body.is_generator:
-        message = f"{name} is a generator: it does nothing when it is called"
-        yield make_finding(
-            "GB310", definition.name, subscription.span, message, "Do the work in the body, without `yield`."
-        )
+        what = "is a generator: it does nothing when it is called"
+        yield "GB310", subscription.span, what, "Do the work in the body, without `yield`.", {}
         return
-    event, payload = (each if each not in body.bound else "" for each in _names(method, subscription))
-    for node in (
-        [*body.attributes, *body.changes, *[access.node for access in body.accesses]] if event or payload else ()
-    ):
-        what, hint = (
-            _attribute(node, event, payload) if isinstance(node, ast.Attribute) else _change(node, event, payload)
-        )
+    # a parameter that the body binds again need not hold the event or the payload
+    event, payload = (each if each not in body.bound else "" for each in _find_event_and_payload(method, subscription))
+    nodes = [*body.attributes, *body.changes, *[access.node for access in body.accesses]]
+    for node in nodes if event or payload else ():
+        if isinstance(node, ast.Attribute):
+            what, hint = _describe_attribute(node, event, payload)
+            data = {"key": node.attr} if hint.startswith("A field") else {}
+        else:
+            (what, hint), data = _describe_change(node, event, payload), {}
         if what:
-            data = {"key": node.attr} if isinstance(node, ast.Attribute) and hint.startswith("A field") else None
-            yield make_finding(
-                "GB310", definition.name, span_of(definition.path, node), f"{name} {what}", hint, data=data
-            )
+            yield "GB310", node, what, hint, data
 
 
-def _names(method: FunctionNode, subscription: Subscription) -> tuple[str, str]:
-    """The names of the event and of the payload, empty for what the handler does not get or gives a type of its own."""
-    given = [*method.args.posonlyargs, *method.args.args][1:]
-    if not given or any(last_name(decorator) == "staticmethod" for decorator in method.decorator_list):
+def _find_event_and_payload(method: FunctionNode, subscription: Subscription) -> tuple[str, str]:
+    """Return the names of the parameters for the event and the payload; `""` for one that is absent or has another type."""
+    parameters = [*method.args.posonlyargs, *method.args.args][1:]
+    if not parameters or any(last_name(decorator) == "staticmethod" for decorator in method.decorator_list):
         return "", ""
     shape = subscription.shape
     has_event, has_payload = shape in ("event", "event_payload"), shape in ("payload", "event_payload", "topic_payload")
     return (
-        given[0].arg if has_event and _is_plain(given[0].annotation, "Event") else "",
-        given[-1].arg if has_payload and _is_plain(given[-1].annotation, "dict") else "",
+        parameters[0].arg if has_event and _has_standard_type(parameters[0].annotation, "Event") else "",
+        parameters[-1].arg if has_payload and _has_standard_type(parameters[-1].annotation, "dict") else "",
     )
 
 
-def _is_plain(annotation: ast.expr | None, name: str) -> bool:
-    """Without annotation, or with this one: another one promises things that are not known here."""
+def _has_standard_type(annotation: ast.expr | None, name: str) -> bool:
+    """Return whether an annotation is absent, `name` or `name[...]`; other types may allow more attributes and changes."""
     named = annotation.value if isinstance(annotation, ast.Subscript) else annotation
     return named is None or last_name(named) == name
 
 
-def _attribute(node: ast.Attribute, event: str, payload: str) -> tuple[str, str]:
-    """Describe what is wrong with an attribute of the event or the payload; two empty texts for nothing."""
+def _describe_attribute(node: ast.Attribute, event: str, payload: str) -> tuple[str, str]:
+    """Return the predicate of a message and a hint for a wrong attribute of the event or payload; `("", "")` if it is right.
+
+    `event` and `payload` are the names of the handler's parameters, or `""`.
+    """
     owner = getattr(node.value, "id", "")
     if owner == payload != "" and node.attr in EVENT_FIELDS:
         hint = f"Take the event: `def handler(self, event)`, then event.{node.attr}; or read {payload}[{node.attr!r}]."
@@ -179,35 +184,36 @@ def _attribute(node: ast.Attribute, event: str, payload: str) -> tuple[str, str]
     return f"reads {event}.{node.attr}, which no event has", did_you_mean(node.attr, EVENT_FIELDS).strip() or fields
 
 
-def _change(node: ast.expr, event: str, payload: str) -> tuple[str, str]:
-    """The same for a key that is set or deleted, and for a call of a method that changes a dict."""
-    root, given = None, {(event, True), (payload, False)}
+def _describe_change(node: ast.expr, event: str, payload: str) -> tuple[str, str]:
+    """Return the predicate of a message and a hint if `x[key] = …`, `del` or a dict method changes the event or payload.
+
+    Return `("", "")` for any other node. `event` and `payload` are names of parameters, or `""`.
+    """
+    # the name of a parameter, and whether its attribute `.payload` is changed rather than the value itself
+    root, guarded = None, {(event, True), (payload, False)}
     if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-        root, given = container_root(node.value), given | {(event, False)}
+        root, guarded = container_root(node.value), guarded | {(event, False)}
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING_A_DICT:
         root = container_root(node.func.value)
-    return ("changes what it was given", _READ_ONLY) if root and root[0] and root in given else ("", "")
+    return ("changes its event or payload", _READ_ONLY) if root and root[0] and root in guarded else ("", "")
 
 
-def _check_exceptions(method: FunctionNode, definition: AgentDefinition) -> Iterator[Finding]:
-    """Find `except:` without a `raise`, and clauses that catch everything and do nothing."""
-    name = f"{definition.name}.{method.name}"
-    for clause in _clauses(method.body):
-        kind = span_of(definition.path, clause.type) if clause.type else None
+def _check_exceptions(method: FunctionNode, path: str) -> Iterator[_Found]:
+    """Find `except:` clauses that do not raise again (GB302), and clauses that catch everything and do nothing (GB303)."""
+    for clause in _except_clauses(method.body):
+        kind = span_of(path, clause.type) if clause.type else None
         end = (kind.end_line, kind.end_column) if kind else (clause.lineno, clause.col_offset + len("except"))
-        span = SourceSpan(definition.path, clause.lineno, clause.col_offset, *end)  # without the body
+        span = SourceSpan(path, clause.lineno, clause.col_offset, *end)  # without the body
         if clause.type is None and not _raises_again(clause.body):
-            message = f"{name} has an `except:` that also catches Ctrl-C and the end of the process"
-            hint = "Write `except Exception:`, or name what may be raised."
-            yield make_finding("GB302", definition.name, span, message, hint, severity="warning", is_fixable=True)
+            what = "has an `except:` that also catches Ctrl-C and the end of the process"
+            yield "GB302", span, what, "Write `except Exception:`, or name what may be raised.", {}
         if _catches_everything(clause.type) and all(_does_nothing(statement) for statement in clause.body):
-            message = f"{name} catches every exception and does nothing about it"
-            hint = "Name the exception that may be passed over, log it with self.log, or let it rise: the bus isolates handlers."
-            yield make_finding("GB303", definition.name, span, message, hint, severity="warning")
+            hint = "Catch only the exception that may be ignored, or log it with self.log, or do not catch it: the graph runs on."
+            yield "GB303", span, "catches every exception and does nothing about it", hint, {}
 
 
-def _clauses(body: list[ast.stmt]) -> Iterator[ast.ExceptHandler]:
-    """The clauses of a body and of the blocks within it; expressions hold none, so that only statements are visited."""
+def _except_clauses(body: list[ast.stmt]) -> Iterator[ast.ExceptHandler]:
+    """Yield the `except` clauses of a body and of the blocks within it, visiting only statements."""
     waiting: list[ast.AST] = list(reversed(body))
     while waiting:
         node = waiting.pop()
@@ -220,7 +226,7 @@ def _clauses(body: list[ast.stmt]) -> Iterator[ast.ExceptHandler]:
 
 
 def _raises_again(body: list[ast.stmt]) -> bool:
-    """True when every path through the clause raises again or ends the process."""
+    """Return whether a block ends in `raise`, or in an `if` and `else` that both do so."""
     last = body[-1]
     return isinstance(last, ast.Raise) or (
         isinstance(last, ast.If) and bool(last.orelse) and _raises_again(last.body) and _raises_again(last.orelse)
@@ -228,6 +234,7 @@ def _raises_again(body: list[ast.stmt]) -> bool:
 
 
 def _catches_everything(kind: ast.expr | None) -> bool:
+    """Return whether a clause has no type (`kind` is None), or names `Exception` or `BaseException`."""
     if kind is None:
         return True
     names = kind.elts if isinstance(kind, ast.Tuple) else [kind]
@@ -235,12 +242,13 @@ def _catches_everything(kind: ast.expr | None) -> bool:
 
 
 def _does_nothing(statement: ast.stmt) -> bool:
+    """Return whether a statement is `pass`, `continue`, or a constant such as `...`."""
     return isinstance(statement, ast.Pass | ast.Continue) or (
         isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     )
 
 
-_MAKERS = frozenset({"list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter", "OrderedDict"})
+_MUTABLE_CLASSES = frozenset({"list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter", "OrderedDict"})
 _CHANGING_A_DICT = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
 _CHANGING = _CHANGING_A_DICT | {
     *("append", "extend", "insert", "remove", "reverse", "sort", "appendleft", "extendleft", "popleft", "rotate"),
@@ -248,22 +256,18 @@ _CHANGING = _CHANGING_A_DICT | {
 }
 
 
-def _check_defaults(method: FunctionNode, definition: AgentDefinition) -> Iterator[Finding]:
-    """Find mutable defaults that the body changes; one that is only read does no harm."""
-    for argument, default in defaulted(method):
+def _check_defaults(method: FunctionNode) -> Iterator[_Found]:
+    """Find mutable defaults that the body changes, except of parameters whose names suggest a cache."""
+    for argument, default in parameters_with_defaults(method):
         name = argument.arg
-        is_memory = name.startswith("_") or any(word in name for word in ("cache", "memo"))  # meant to outlive the call
-        if _is_mutable(default) and not is_memory and _is_changed(name, method):
-            message = f"{definition.name}.{method.name} changes the default value of {name!r}, which all calls share"
-            hint = f"Write `{name}=None` and make a new value in the body."
-            span = span_of(definition.path, default)
-            yield make_finding(
-                "GB301", definition.name, span, message, hint, severity="warning", data={"parameter": name}
-            )
+        is_cache = name.startswith("_") or any(word in name for word in ("cache", "memo"))  # shared on purpose
+        if _is_mutable(default) and not is_cache and _is_changed(name, method):
+            what = f"changes the default value of {name!r}, which all calls share"
+            yield "GB301", default, what, f"Write `{name}=None` and make a new value in the body.", {"parameter": name}
 
 
-def defaulted(method: FunctionNode) -> Iterator[tuple[ast.arg, ast.expr]]:
-    """Return the parameters with their defaults."""
+def parameters_with_defaults(method: FunctionNode) -> Iterator[tuple[ast.arg, ast.expr]]:
+    """Yield each parameter that has a default value, and the expression of that value."""
     positional = [*method.args.posonlyargs, *method.args.args]
     if method.args.defaults:
         yield from zip(positional[-len(method.args.defaults) :], method.args.defaults, strict=True)
@@ -273,63 +277,63 @@ def defaulted(method: FunctionNode) -> Iterator[tuple[ast.arg, ast.expr]]:
 
 
 def _is_mutable(default: ast.expr) -> bool:
-    """True for a display, a comprehension and a call of a mutable container's class."""
+    """Return whether a default is a list, dict or set, a comprehension of one, or a call such as `list()` or `deque()`."""
     if isinstance(default, ast.Call):
-        return last_name(default.func) in _MAKERS
+        return last_name(default.func) in _MUTABLE_CLASSES
     return isinstance(default, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
 
 
 def _is_changed(name: str, method: FunctionNode) -> bool:
-    """True when the body changes the value itself and never gives the name another value."""
+    """Return whether the body changes the value of a parameter in place and binds its name nowhere, inner functions included."""
     nodes = [node for statement in method.body for node in ast.walk(statement)]
-    added = [node.target for node in nodes if isinstance(node, ast.AugAssign)]
+    added = [node.target for node in nodes if isinstance(node, ast.AugAssign)]  # `items += …` extends a list in place
     names = [node for node in nodes if isinstance(node, ast.Name) and node.id == name and node not in added]
     if any(isinstance(node.ctx, ast.Store) for node in names):
         return False
-    if any(isinstance(node, ast.arg) and node.arg == name for node in nodes):  # of an inner function
+    if any(isinstance(node, ast.arg) and node.arg == name for node in nodes):  # a parameter of an inner function
         return False
-    return any(_changes(node, name) for node in nodes)
+    return any(_changes_in_place(node, name) for node in nodes)
 
 
-def _changes(node: ast.AST, name: str) -> bool:
+def _changes_in_place(node: ast.AST, name: str) -> bool:
+    """Return whether a node changes the value of a name: `x += …`, a method such as `x.append`, `x[key] = …` or `del x[key]`."""
     if isinstance(node, ast.AugAssign):
         target = node.target.value if isinstance(node.target, ast.Subscript) else node.target
-        return _is_the(target, name)
+        return _is_name(target, name)
     if isinstance(node, ast.Call):
         function = node.func
-        return isinstance(function, ast.Attribute) and function.attr in _CHANGING and _is_the(function.value, name)
-    return isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and _is_the(node.value, name)
+        return isinstance(function, ast.Attribute) and function.attr in _CHANGING and _is_name(function.value, name)
+    return isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and _is_name(node.value, name)
 
 
-def _is_the(expression: ast.expr, name: str) -> bool:
+def _is_name(expression: ast.expr, name: str) -> bool:
     return isinstance(expression, ast.Name) and expression.id == name
 
 
-_CHECKABLE = frozenset({"str", "int", "float", "bool", "list", "dict"})
-_CHECKING = ("valid", "check", "ensure", "require", "assert", "verify", "parse", "convert", "isinstance")
+_CHECKABLE_KINDS = frozenset({"str", "int", "float", "bool", "list", "dict"})
+_CHECKING_WORDS = ("valid", "check", "ensure", "require", "assert", "verify", "parse", "convert", "isinstance")
 
 
-def _check_validation(method: FunctionNode, definition: AgentDefinition) -> Iterator[Finding]:
-    """Find a method with an input schema none of whose arguments is ever looked at before it is used."""
+def _check_validation(method: FunctionNode, definition: AgentDefinition) -> Iterator[_Found]:
+    """Find a method with an input schema whose body neither tests nor validates any of its arguments of a simple type."""
     spec = definition.method(method.name)
     if spec is None or spec.input_schema is None:
         return
-    fields = {field.name: field.type for field in spec.input_schema.fields}  # a `str` with a name is a date or the like
+    fields = {field.name: field.type for field in spec.input_schema.fields}
     known = {
-        name: of.kind for name, of in fields.items() if of.kind in _CHECKABLE and not (of.kind == "str" and of.name)
+        name: declared.kind
+        for name, declared in fields.items()
+        if declared.kind in _CHECKABLE_KINDS and not (declared.kind == "str" and declared.name)  # a date or the like
     }
     kinds = {item.name: known[item.name] for item in spec.parameters if item.name in known}
-    if kinds and not any(_looks_at(node, set(kinds)) for node in nodes_below(method)):
-        message = f"{definition.name}.{method.name} declares its input and never validates it"
+    if kinds and not any(_tests_argument(node, set(kinds)) for node in nodes_below(method)):
         hint = "Refuse wrong input at the top of the body, before anything is done with it."
         data = {"kinds": ",".join(f"{name}:{kind}" for name, kind in kinds.items())}
-        yield make_finding(
-            "GB210", definition.name, spec.schema_span or spec.span, message, hint, severity="info", data=data
-        )
+        yield "GB210", spec.schema_span or spec.span, "declares its input and never validates it", hint, data
 
 
-def _looks_at(node: ast.AST, names: set[str]) -> bool:
-    """True for a condition on an argument, or a call whose name suggests a check."""
+def _tests_argument(node: ast.AST, names: set[str]) -> bool:
+    """Return whether a node is a condition on one of these arguments, or passes one to a call whose name suggests a check."""
     if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
         return _mentions(node.test, names)
     if isinstance(node, ast.Match):
@@ -337,47 +341,51 @@ def _looks_at(node: ast.AST, names: set[str]) -> bool:
     if not isinstance(node, ast.Call):
         return False
     name = last_name(node.func).lower()
-    return any(word in name for word in _CHECKING) and _mentions(node, names)
+    return any(word in name for word in _CHECKING_WORDS) and _mentions(node, names)
 
 
 def _mentions(node: ast.AST, names: set[str]) -> bool:
+    """Return whether one of the names occurs in a node or below it."""
     return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(node))
 
 
 def check_class(
     tree: ast.ClassDef, definition: AgentDefinition, source: ModuleSource, bodies: Mapping[str, Body]
-) -> tuple[Finding, ...]:
+) -> Iterator[Finding]:
     """Find what is wrong in the bodies of an agent's own methods: GB210, GB301, GB302, GB303 and GB310.
 
     Args:
-        tree: The class.
-        definition: What extraction made of it.
-        source: Its file.
-        bodies: Its methods by name, as extraction walked them.
+        tree: The class statement.
+        definition: The definition that was read from the class.
+        source: The file with the class.
+        bodies: Method name -> the facts that were read from its body.
     """
-    return tuple(_check(tree, definition, source, bodies))
-
-
-def _check(
-    tree: ast.ClassDef, definition: AgentDefinition, source: ModuleSource, bodies: Mapping[str, Body]
-) -> Iterator[Finding]:
-    handlers = {subscription.method: subscription for subscription in definition.subscriptions}
-    may_catch = b"except" in source.utf8
     for method in methods_of(tree.body):
-        if method.args.defaults or method.args.kwonlyargs:
-            yield from _check_defaults(method, definition)
-        if may_catch:
-            yield from _check_exceptions(method, definition)
-        if method.name in handlers:
-            yield from _check_event_use(method, definition, handlers[method.name], bodies[method.name])
-        elif method.decorator_list:
-            yield from _check_validation(method, definition)
-        if isinstance(method, ast.AsyncFunctionDef):
-            yield from _check_blocking(method, definition, source)
+        for code, place, what, hint, data in _check_method(method, definition, source, bodies):
+            span = place if isinstance(place, SourceSpan) else span_of(definition.path, place)
+            message = f"{definition.name}.{method.name} {what}"
+            yield make_finding(code, definition.name, span, message, hint, data=data)
+
+
+def _check_method(
+    method: FunctionNode, definition: AgentDefinition, source: ModuleSource, bodies: Mapping[str, Body]
+) -> Iterator[_Found]:
+    """Run the rules that apply to one method; uses of events are checked only in handlers, validation only in other methods."""
+    handled = next((each for each in reversed(definition.subscriptions) if each.method == method.name), None)
+    if method.args.defaults or method.args.kwonlyargs:
+        yield from _check_defaults(method)
+    if b"except" in source.utf8:
+        yield from _check_exceptions(method, definition.path)
+    if handled:
+        yield from _check_event_use(method, handled, bodies[method.name])
+    elif method.decorator_list:
+        yield from _check_validation(method, definition)
+    if isinstance(method, ast.AsyncFunctionDef):
+        yield from _check_blocking(method, source)
 
 
 def methods_of(body: list[ast.stmt]) -> Iterator[FunctionNode]:
-    """Return the methods of a class body, those in conditional blocks included."""
+    """Yield the methods of a class body, also those in `if`, `try` and `with` blocks, but not those in `except` or `finally`."""
     for statement in body:
         if isinstance(statement, FunctionNode):
             yield statement

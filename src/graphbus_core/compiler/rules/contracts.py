@@ -1,4 +1,4 @@
-"""GB110, GB111, GB120: contracts of agents against each other."""
+"""GB110, GB111, GB120: whether the values that agents send, pass and return fit what the agents at the other end accept."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from graphbus_core.compiler.rules.edges import everything_sent_to, lacking_topic, sent_names
+from graphbus_core.compiler.rules.edges import everything_sent_to, field_names_sent, find_topic_without_field
 from graphbus_core.compiler.rules.names import (
     are_near,
-    are_one_and_many,
-    choices_of,
-    data_of_missing,
+    are_singular_and_plural,
+    choice_data,
     is_short_form,
+    missing_field_data,
     near_match,
+    wrong_type_data,
 )
 from graphbus_core.compiler.rules.results import container_of
 from graphbus_core.compiler.rules.wiring import (
@@ -22,8 +23,8 @@ from graphbus_core.compiler.rules.wiring import (
     Demand,
     Wiring,
     accepted_fields,
-    declared_demands,
-    described,
+    describe_publication,
+    fields_required_by_signature,
     is_written_in,
     make_finding,
 )
@@ -37,24 +38,14 @@ from graphbus_core.schema.types import Field, Schema, Type
 
 _STATUS_KEYS = frozenset({"status", "success", "succeeded", "ok", "is_ok", "is_success"})
 _ERROR_KEYS = frozenset(
-    {
-        "error",
-        "errors",
-        "err",
-        "error_message",
-        "error_msg",
-        "error_text",
-        "error_detail",
-        "err_msg",
-        "err_text",
-        "errmsg",
-    }
+    {"error", "errors", "err", "error_message", "error_msg", "error_text", "error_detail"}
+    | {"err_msg", "err_text", "errmsg"}
 )
 _FEWEST_AGENTS = 3
 
 
 class Shape(NamedTuple):
-    """How a method says that it failed: the field that tells success from failure (empty: none) and the one with the reason."""
+    """How a method reports failure: the field for success or failure (empty if there is none), and the field with the reason."""
 
     status: str
     error: str
@@ -64,13 +55,16 @@ class Shape(NamedTuple):
 
 
 def shape_of(schema: Schema) -> Shape | None:
-    """Return the shape that an output schema declares; None when it is not clear which fields serve for it."""
+    """Return the error shape of an output schema; None unless it has exactly one error field and at most one status field."""
     status, error = schema.names & _STATUS_KEYS, schema.names & _ERROR_KEYS
     return Shape(next(iter(status), ""), next(iter(error))) if len(error) == 1 and len(status) <= 1 else None
 
 
 def check_error_shapes(wiring: Wiring) -> Iterator[Finding]:
-    """Find agents that do not report errors like more than half of at least three agents."""
+    """Report all methods without the usual error shape in one finding.
+
+    A shape is usual if more than half of the agents with error shapes use it, and at least three agents have one.
+    """
     reporting = [
         (agent.name, f"{agent.name}.{method.name}", method.schema_span or method.span, shape)
         for agent in wiring.agents.values()
@@ -80,9 +74,9 @@ def check_error_shapes(wiring: Wiring) -> Iterator[Finding]:
     agents = {name for name, *_ in reporting}
     votes = Counter(shape for _, shape in dict.fromkeys((name, shape) for name, _, _, shape in reporting))
     usual, count = votes.most_common(1)[0] if len(agents) >= _FEWEST_AGENTS else (Shape("", ""), 0)
-    odd = [each for each in reporting if _differs(each[-1], usual)] if count * 2 > len(agents) else []
-    if odd:
-        agent, name, span, shape = odd[0]
+    unusual = [each for each in reporting if _is_unusual(each[-1], usual)] if count * 2 > len(agents) else []
+    if unusual:
+        agent, name, span, shape = unusual[0]
         models = [each for each in reporting if each[-1] == usual]
         yield make_finding(
             "GB120",
@@ -90,60 +84,68 @@ def check_error_shapes(wiring: Wiring) -> Iterator[Finding]:
             span,
             f"{name} reports errors as {shape}, most other agents as {usual}",
             f"Use {usual} everywhere, so that callers can treat all agents alike.",
-            severity="info",
             related=[
-                Related(agent, span, f"{name} reports {shape}") for agent, name, span, shape in (*odd[1:], *models)
+                Related(agent, span, f"{name} reports {shape}") for agent, name, span, shape in (*unusual[1:], *models)
             ],
         )
 
 
-def _differs(shape: Shape, usual: Shape) -> bool:
-    """True when another name is used for the same thing."""
+def _is_unusual(shape: Shape, usual: Shape) -> bool:
+    """Return whether a shape names the error field differently from the usual one, or the status field where both have one."""
     return shape.error != usual.error or bool(shape.status and usual.status and shape.status != usual.status)
 
 
-# --- GB110: what is given and what is taken -----------------------------------------------------
+# --- GB110: values that are sent or passed ------------------------------------------------------
 
 BY_NAME = frozenset({"positional", "keyword_only"})
-"""The kinds of parameters that can be given by name, as all arguments of a call over the bus are."""
+"""The kinds of parameters that accept an argument by name, as calls over the bus pass them."""
+
+_Accepted = Mapping[str, tuple[Demand, bool]]
+"""Name -> field, and whether it is required, for the fields that a handler accepts; see `accepted_fields`."""
 
 
 def check_handoff(wiring: Wiring) -> Iterator[Finding]:
-    """Compare what is handed over with what is taken, wherever both ends are known."""
-    for heard in wiring.asked_subscriptions:
-        yield from _event(heard, wiring)
-    for agent in wiring.asked_agents:
+    """Compare publications with handlers, and calls with the called methods, wherever both ends are known (GB110)."""
+    for handler in wiring.checked_subscriptions:
+        yield from _check_event(handler, wiring)
+    for agent in wiring.checked_agents:
         for call in agent.calls:
             if is_written_in(agent, call.span):
-                yield from _call(agent, call, wiring)
-        yield from _handed_on(agent, wiring)
+                yield from _check_call(agent, call, wiring)
+        yield from _check_unstated_handoff(agent, wiring)
 
 
-def _event(heard: AgentSubscription, wiring: Wiring) -> Iterator[Finding]:
-    yield from _against_promise(heard)
-    accepted = accepted_fields(heard)
+def _check_event(handler: AgentSubscription, wiring: Wiring) -> Iterator[Finding]:
+    """Compare what a handler accepts with the type of its Topic and with each publication that reaches it."""
+    yield from _check_topic_type(handler)
+    accepted = accepted_fields(handler)
     if accepted:
-        yield from _unsent_fields(heard, wiring)
+        yield from _check_unsent_fields(handler, wiring)
     seen: set[str] = set()
-    for sent in wiring.publishers(heard.topic):
-        for name, demand, reason in _misfits(heard, sent, accepted):
+    for sent in wiring.publishers(handler.topic):
+        for name, demand, reason in _find_misfits(handler, sent, accepted):
             what = repr(name) if name else "the payload"
-            message = f"{heard.name} takes {what} of {sent.topic!r} from {sent.agent.name}, but {reason}"
+            message = f"{handler.name} takes {what} of {sent.topic!r} from {sent.agent.name}, but {reason}"
             if message not in seen:
                 seen.add(message)
                 hint = "Make both ends of the topic agree on one type."
-                data = _against_declaration(heard, name, wiring) or {"unfit": name}
+                data = _data_for_annotation(handler, name, wiring) or _data_for_misfit(handler, name, accepted)
                 yield make_finding(
-                    "GB110", heard.agent.name, demand, message, hint, related=[described(sent)], data=data
+                    "GB110", handler.agent.name, demand, message, hint, related=[describe_publication(sent)], data=data
                 )
 
 
-def _misfits(
-    heard: AgentSubscription, sent: AgentPublication, accepted: Mapping[str, tuple[Demand, bool]]
-) -> Iterator[tuple[str, SourceSpan, str]]:
-    """Return what of an event does not fit its handler: its name, where it is taken, and why. What is declared is no guess.
+def _data_for_misfit(handler: AgentSubscription, name: str, accepted: _Accepted) -> dict[str, str]:
+    """Return the data for fixing a field that does not fit a handler; the empty name stands for the whole payload."""
+    return wrong_type_data(name, accepted[name][0].type if name else handler.subscription.declared_type)
 
-    The name is empty for the whole payload.
+
+def _find_misfits(
+    handler: AgentSubscription, sent: AgentPublication, accepted: _Accepted
+) -> Iterator[tuple[str, SourceSpan, str]]:
+    """Yield name, place in the handler, and reason for each field that does not fit a handler; name `""` is the whole payload.
+
+    If a payload is inferred, one fitting type of a union is enough, since a condition may have excluded the others.
     """
     publication = sent.publication
     for name, (demand, _) in accepted.items() if publication.payload else ():
@@ -151,37 +153,38 @@ def _misfits(
         if reason:
             yield name, demand.span, reason
     if publication.payload is None or (publication.payload.fields and not accepted):
-        reason = misfit_reason(heard.subscription.declared_type, publication.payload_type, is_narrowed=True)
+        reason = misfit_reason(handler.subscription.declared_type, publication.payload_type, is_narrowed=True)
         if reason:
-            yield "", heard.subscription.span, reason
+            yield "", handler.subscription.span, reason
 
 
-def _against_declaration(heard: AgentSubscription, name: str, wiring: Wiring) -> dict[str, str] | None:
-    """Give the type that is declared for a parameter of a handler and that it does not take, for a fix."""
-    parameter = next((each for each in heard.subscription.fields if each.name == name), None)
-    declared = [each.publication for each in wiring.publishers(heard.topic) if each.publication.is_declared]
-    given = {field.type for each in declared if each.payload and (field := each.payload.get(name))}
-    if parameter is None or len(given) != 1 or not all(misfit_reason(parameter.type, each) for each in given):
-        return None
-    return {"annotation": str(*given), "parameter": name}
+def _data_for_annotation(handler: AgentSubscription, name: str, wiring: Wiring) -> dict[str, str] | None:
+    """Return the data for annotating a field with the only type that publishers declare; None if there is no such type."""
+    fields = handler.subscription.fields or handler.subscription.payload.fields
+    parameter = next((each for each in fields if each.name == name), None)
+    declared = [each.publication for each in wiring.publishers(handler.topic) if each.publication.is_declared]
+    types = {field.type for each in declared if each.payload and (field := each.payload.get(name))}
+    if parameter is None or len(types) != 1 or not all(misfit_reason(parameter.type, each) for each in types):
+        return None  # or the annotation fits already
+    return {"annotation": str(*types), "parameter": name, "record": handler.subscription.payload.name}
 
 
-def _against_promise(heard: AgentSubscription) -> Iterator[Finding]:
-    """Find a handler that takes something else than the Topic that it listens to promises."""
-    wanted, promised = heard.subscription.declared_type, heard.subscription.promised
+def _check_topic_type(handler: AgentSubscription) -> Iterator[Finding]:
+    """Find a handler whose declared type does not accept the payload type of its own Topic."""
+    wanted, promised = handler.subscription.declared_type, handler.subscription.promised
     reason = misfit_reason(wanted, promised) if promised.kind != "unknown" else None
     if reason:
-        message = f"{heard.name} takes what the Topic {heard.topic!r} does not promise: {reason}"
-        method = heard.agent.method(heard.subscription.method)
+        message = f"{handler.name} takes what the Topic {handler.topic!r} does not promise: {reason}"
+        method = handler.agent.method(handler.subscription.method)
         last = [each.name for each in method.parameters][-1:] if method else []
-        data = {"annotation": str(promised), "parameter": last[0]} if last and not heard.subscription.fields else None
-        yield make_finding(
-            "GB110", heard.agent.name, heard.subscription.span, message, _how_to_take(promised, heard), data=data
-        )
+        data = {"annotation": str(promised), "parameter": last[0]} if last and not handler.subscription.fields else None
+        hint = _advise_on_topic_type(promised, handler)
+        yield make_finding("GB110", handler.agent.name, handler.subscription.span, message, hint, data=data)
 
 
-def _how_to_take(promised: Type, heard: AgentSubscription) -> str:
-    names = [parameter.name for parameter in heard.subscription.fields]
+def _advise_on_topic_type(promised: Type, handler: AgentSubscription) -> str:
+    """Return a hint for a handler that does not accept `promised`, the payload type of its Topic."""
+    names = [parameter.name for parameter in handler.subscription.fields]
     if not names:
         return f"Annotate the parameter with {promised}, or correct the Topic."
     if promised.kind == "record":
@@ -190,45 +193,48 @@ def _how_to_take(promised: Type, heard: AgentSubscription) -> str:
 
 
 def misfit_of_field(wanted: Type, name: str, given: Schema | None, *, is_narrowed: bool = True) -> str | None:
-    """Describe why the field of a name does not fit a type; None where it may, or is not given."""
+    """Return why a field of the schema `given` does not fit the wanted type; None if it may fit or does not exist."""
     field = given.get(name) if given else None
     return misfit_reason(wanted, field.type, is_narrowed=is_narrowed) if field else None
 
 
-def _unsent_fields(heard: AgentSubscription, wiring: Wiring) -> Iterator[Finding]:
-    """Fields that the signature of a handler asks for and that no publisher sends at all."""
-    wanted = declared_demands(heard)
-    own = [each for each in heard.agent.subscriptions if each.method == heard.subscription.method]
-    everything = everything_sent_to(heard, wiring) if wanted else None
+def _check_unsent_fields(handler: AgentSubscription, wiring: Wiring) -> Iterator[Finding]:
+    """Find fields that a handler's signature requires and that no publisher of one of the handler's topics sends."""
+    wanted = fields_required_by_signature(handler)
+    own = [each for each in handler.agent.subscriptions if each.method == handler.subscription.method]
+    everything = everything_sent_to(handler, wiring) if wanted else None
     for demand in wanted:
-        topic, sent = lacking_topic(heard.topic, demand.name, wiring) or ("", ())
-        if everything and demand.name not in sent_names(everything):  # by none of its topics: that is said once
-            topic, sent = heard.topic if own[0] == heard.subscription else "", everything
+        topic, sent = find_topic_without_field(handler.topic, demand.name, wiring) or ("", ())
+        # a field that is sent to none of the topics is reported once, at the first subscription
+        if everything and demand.name not in field_names_sent(everything):
+            topic, sent = handler.topic if own[0] == handler.subscription else "", everything
         if topic:
-            known = sent_names(sent)
-            meant = near_match(demand.name, known - accepted_fields(heard).keys())
-            guess = f"Did you mean {meant!r}?" if meant else did_you_mean(demand.name, known).strip()
-            used = {*heard.subscription.named, *accepted_fields(heard)} - {demand.name}
+            known = field_names_sent(sent)
+            similar = near_match(demand.name, known - accepted_fields(handler).keys())
+            suggestion = f"Did you mean {similar!r}?" if similar else did_you_mean(demand.name, known).strip()
+            used = {*handler.subscription.named, *accepted_fields(handler)} - {demand.name}
             yield make_finding(
                 "GB110",
-                heard.agent.name,
+                handler.agent.name,
                 demand.span,
-                f"{heard.name} needs {demand.name!r}, which no publisher of {topic!r} sends",
-                guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
-                related=map(described, sent),
-                data={"old": demand.name, "new": meant}
-                if meant
-                else {"missing": demand.name, **choices_of(known, used)},
+                f"{handler.name} needs {demand.name!r}, which no publisher of {topic!r} sends",
+                suggestion
+                or f"Take a field that is sent ({', '.join(sorted(known)) or 'there is none'}), or send {demand.name!r} as well.",
+                related=map(describe_publication, sent),
+                data={"old": demand.name, "new": similar}
+                if similar
+                else {"missing": demand.name, **choice_data(known, used)},
             )
 
 
-def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Finding]:
+def _check_call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Finding]:
+    """Find a call of a method that does not exist or has no `@schema_method`, and arguments that do not fit."""
     callee = wiring.agents.get(call.agent)
     if callee is None or not call.method:
         return
     method = callee.method(call.method)
     if callee is caller:
-        yield from _own_call(caller, call, method)
+        yield from _check_own_call(caller, call, method)
     elif method is None or not method.has_schema:
         offered = [spec.name for spec in callee.methods if spec.has_schema]
         if method:
@@ -236,217 +242,232 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
             hint = f"Only methods with a schema can be called: decorate {callee.name}.{call.method}."
         else:
             what = f"{callee.name} has no method {call.method!r}"
-            hint = did_you_mean(call.method, offered).strip() or f"It offers: {', '.join(offered) or 'nothing'}."
+            hint = (
+                did_you_mean(call.method, offered).strip()
+                or f"Call one of its methods ({', '.join(offered) or 'there is none'}), or add this one."
+            )
         related = [Related(callee.name, method.span if method else callee.name_span, callee.name)]
         message = f"{caller.name} calls {callee.name}.{call.method}, but {what}"
-        meant = "" if method else near_match(call.method, offered)
-        data = {"new": meant} if meant else choices_of(() if method else offered, ())
+        similar = "" if method else near_match(call.method, offered)
+        data = {"new": similar} if similar else choice_data(() if method else offered, ())
         data["called"] = call.method
         yield make_finding("GB110", caller.name, call.span, message, hint, related=related, data=data)
     elif method.input_schema is not None:
-        name = f"{callee.name}.{method.name}"
-        taken = Related(callee.name, method.schema_span or method.span, f"{name} takes {method.input_schema}")
-        for message, hint, near in _arguments(call, name, method.input_schema):
-            old, _, new = near.partition(" ")
-            pair = {"old": old, "new": new, "agent": callee.name, "method": method.name} if new else None
-            if not new and old in method.input_schema.names:
-                pair = {"unfit": old} if near.endswith(" ") else data_of_missing(old, method.input_schema)
-            yield make_finding(
-                "GB110", caller.name, call.span, f"{caller.name} gives {message}", hint, related=[taken], data=pair
-            )
+        yield from _check_arguments(caller, call, callee, method, method.input_schema)
 
 
-def _own_call(agent: AgentDefinition, call: Call, method: MethodSpec | None) -> Iterator[Finding]:
-    """Compare what another agent gave with the parameters of an own method that it is handed on to."""
+def _check_own_call(agent: AgentDefinition, call: Call, method: MethodSpec | None) -> Iterator[Finding]:
+    """Find arguments that do not fit where an agent passes another agent's result to a method of its own."""
     parameters = method.parameters if method else ()
     kinds = {each.kind for each in parameters}
-    if method is None or kinds & {"positional_only", "var_positional"}:
-        return
-    fields = tuple(Field(each.name, each.type, not each.has_default) for each in parameters if each.kind in BY_NAME)
-    taken = Related(agent.name, method.span, f"{agent.name}.{method.name} takes {Schema(fields)}")
-    for message, hint, _ in _arguments(call, f"{agent.name}.{method.name}", Schema(fields, "var_keyword" in kinds)):
-        yield make_finding("GB110", agent.name, call.span, f"{agent.name} gives {message}", hint, related=[taken])
+    if method and not kinds & {"positional_only", "var_positional"}:
+        fields = tuple(Field(each.name, each.type, not each.has_default) for each in parameters if each.kind in BY_NAME)
+        yield from _check_arguments(agent, call, agent, method, Schema(fields, "var_keyword" in kinds))
 
 
-def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str, str]]:
-    """Return what is wrong with each argument: message, hint, `"declared given"` for near names, `"declared"` for none."""
-    given = call.arguments.names
-    unknown = (
-        [] if wanted.is_open else [field.name for field in call.arguments.fields if field.name not in wanted.names]
-    )
-    missing = [field.name for field in wanted.fields if field.required and field.name not in given]
+def _check_arguments(
+    caller: AgentDefinition, call: Call, callee: AgentDefinition, method: MethodSpec, wanted: Schema
+) -> Iterator[Finding]:
+    """Find arguments of a call that are missing, misnamed, not accepted, or of a type that does not fit the schema `wanted`."""
+    name, place = f"{callee.name}.{method.name}", method.span if callee is caller else method.schema_span or method.span
+    related = [Related(callee.name, place, f"{name} takes {wanted}")]
+    for what, hint, data in _find_wrong_arguments(call, wanted):
+        message = f"{caller.name} gives {name} {what}"
+        more = {"agent": callee.name, "method": method.name} if "new" in data else {}
+        yield make_finding("GB110", caller.name, call.span, message, hint, related=related, data=data | more)
+
+
+def _find_wrong_arguments(call: Call, wanted: Schema) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield what is wrong with an argument, such as `no 'sku'`, a hint, and the data for a fix."""
+    given = call.arguments
+    unknown = [] if wanted.is_open else [each.name for each in given.fields if each.name not in wanted.names]
+    missing = [field.name for field in wanted.fields if field.required and field.name not in given.names]
     renamed = {} if call.has_unknown else {field: near_match(field, unknown) for field in missing}
-    if (
-        renamed
-        and len(missing) == len(unknown) == 1
-        and _may_be_one(wanted.get(missing[0]), call.arguments.get(unknown[0]))
-    ):
-        renamed = dict(zip(missing, unknown, strict=True))  # it can be nothing else
+    is_single = bool(renamed) and len(missing) == len(unknown) == 1
+    # one is missing and one is not accepted: if the types allow, they are the same argument, however different their names are
+    if is_single and _may_be_same_field(wanted.get(missing[0]), given.get(unknown[0])):
+        renamed = dict(zip(missing, unknown, strict=True))
     for field, near in renamed.items():
         if near:
-            yield (
-                f"{name} its {field!r} as {near!r}",
-                f"Give both the same name, {near!r} or {field!r}.",
-                f"{field} {near}",
-            )
+            hint = f"Give both the same name, {near!r} or {field!r}."
+            yield f"{near!r} instead of {field!r}", hint, {"old": field, "new": near}
         else:
-            yield f"{name} its {field!r} not at all", f"Pass {field!r} as well.", field
-    for field in unknown:
-        if field not in renamed.values():
-            hint = did_you_mean(field, wanted.names).strip() or f"It takes {wanted}."
-            if (
-                field.isdecimal()
-            ):  # of those by position, which have the names of parameters where there are any for them
-                what = f"an argument at place {int(field) + 1}, which it does not take, or which is named as well"
-            else:
-                what = f"{field!r}, which it does not take"
-            yield f"{name} {what}", hint, ""
+            yield f"no {field!r}", f"Pass {field!r} as well.", missing_field_data(field, wanted)
+    for field in (each for each in unknown if each not in renamed.values()):
+        what = f"{field!r}, which it does not take"
+        if field.isdecimal():  # a position that could not be given the name of a parameter
+            what = f"an argument at position {int(field) + 1}, which it does not take, or which is named as well"
+        yield what, did_you_mean(field, wanted.names).strip() or f"Pass only what it takes: {wanted}.", {}
     for each in wanted.fields:
-        reason = misfit_of_field(each.type, each.name, call.arguments)
+        reason = misfit_of_field(each.type, each.name, given)
         if reason:
-            yield f"{name} an unfit {each.name!r}: {reason}", "Pass what the input_schema declares.", f"{each.name} "
+            data = wrong_type_data(each.name, each.type)
+            yield f"an unfit {each.name!r}: {reason}", "Pass what the input_schema declares.", data
 
 
-# --- GB111: what is read of results -----------------------------------------------------------------
+# --- GB111: keys that are read from results -----------------------------------------------------
 
 
 def check_results(wiring: Wiring) -> Iterator[Finding]:
-    """Compare the keys that are read of results and answers with what the other end declares."""
-    for agent in wiring.asked_agents:
-        asked = [(f"{each.agent}.{each.method}", each.span, each.reads) for each in agent.calls]
-        asked += [(each.topic, each.span, each.reads) for each in agent.publications if each.is_request]
-        for name, span, reads in asked:
+    """Find keys that callers read from results and answers, but that the other end neither declares nor returns (GB111)."""
+    for agent in wiring.checked_agents:
+        sources = [(f"{each.agent}.{each.method}", each.span, each.reads) for each in agent.calls]
+        sources += [(each.topic, each.span, each.reads) for each in agent.publications if each.is_request]
+        for name, span, reads in sources:
             if reads and is_written_in(agent, span):
-                yield from _unknown_keys(agent.name, name, reads, wiring)
+                yield from _check_result_reads(agent.name, name, reads, wiring)
 
 
-def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wiring) -> Iterator[Finding]:
-    """What is returned though it is not declared can be read as well; what may be missing is meant if it is nearly a field."""
+def _check_result_reads(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wiring) -> Iterator[Finding]:
+    """Find keys of a result that do not exist, keys that are read as attributes, and attributes that are read as keys.
+
+    A key that is returned but not declared exists. An optional read, as by `get`, is reported only if a field has a similar name.
+
+    Args:
+        reader: The agent that reads.
+        name: The result: `"Agent.method"`, or the topic of a request.
+        reads: The keys that are read.
+        wiring: The graph.
+    """
     whole, method = wiring.results.type_of(name), wiring.results.method(name)
     if method is None:
         return
     returned = {key for each in method.returned if each.shape for key in each.shape.names}
     for read in {each.key: each for each in reversed(reads)}.values():
-        given, key = container_of(whole, read.key)
-        wrong = _wrong_access(read, key, method, given, wiring)
+        container, key = container_of(whole, read.key)
+        wrong = _describe_wrong_access(read, key, method, container, wiring)
         if wrong:
             what, why, hint = wrong
-            yield make_finding(
-                "GB111", reader, read.span, f"{reader} reads {what} of what {name} gives, but {why}", hint
-            )
+            message = f"{reader} reads {what} of what {name} gives, but {why}"
+            data = {"access": hint.partition("`")[2].partition("`")[0]}
+            yield make_finding("GB111", reader, read.span, message, hint, data=data)
             continue
-        declared = [field.name for field in given.fields]
-        meant = near_match(key, declared)
+        declared = [field.name for field in container.fields]
+        similar = near_match(key, declared)
         if (
-            given.kind == "record"
+            container.kind == "record"
             and key not in {*declared, *(returned if key == read.key else ())}
-            and (meant or not read.is_optional)
+            and (similar or not read.is_optional)
         ):
             message = f"{reader} reads {read.key!r} of what {name} gives, which has no such key"
-            hint = f"Did you mean {meant!r}?" if meant else f"What is there: {', '.join(declared) or 'nothing'}."
+            hint = (
+                f"Did you mean {similar!r}?"
+                if similar
+                else f"Read one of its keys: {', '.join(declared) or 'there is none'}."
+            )
             data = (
-                {"old": key, "new": meant}
-                if meant
-                else {"old": key, **choices_of(declared, {each.key for each in reads} - {read.key})}
+                {"old": key, "new": similar}
+                if similar
+                else {
+                    "old": key,
+                    "of": name,
+                    "below": " ".join(each.key for each in reads),
+                    **choice_data(declared, {each.key for each in reads} - {read.key}),
+                }
             )
             place = method.schema_span or method.span
             related = [Related(name.partition(".")[0], place, f"{name} gives {whole}")]
             yield make_finding("GB111", reader, read.span, message, hint, related=related, data=data)
 
 
-def _wrong_access(
-    read: KeyRead, key: str, method: MethodSpec, given: Type, wiring: Wiring
+def _describe_wrong_access(
+    read: KeyRead, key: str, method: MethodSpec, container: Type, wiring: Wiring
 ) -> tuple[str, str, str] | None:
-    """Describe what is read, why a key of an object or an attribute of a dict fails, and what to write; None where it may not."""
-    if read.key != key:
+    """Return what is read, why it fails and a hint, for a key of an object or an attribute of a dict; None if it may work.
+
+    `key` is the last part of the path `read.key`, and `container` is the type of the value that should have the key.
+    """
+    if read.key != key:  # below another key
         return None
-    names = [field.name for field in given.fields]
-    meant = key if key in names else near_match(key, names)
-    is_attribute, of = read.is_optional and read.is_guarded, method.returns
-    has_attributes = wiring.has_attributes(of.name) if of.kind == "record" else None
+    names = [field.name for field in container.fields]
+    similar = key if key in names else near_match(key, names)
+    is_attribute, result = read.is_optional and read.is_guarded, method.returns  # only reads of attributes are both
+    has_attributes = wiring.has_attributes(result.name) if result.kind == "record" else None
     if not read.is_optional and has_attributes and method.has_return_annotation:
-        return f"the key {key!r}", f"{of.name} objects have attributes, no keys", f"Write `.{meant or key}`."
+        return f"the key {key!r}", f"{result.name} objects have attributes, no keys", f"Write `.{similar or key}`."
     is_dict = all(each.type.kind in ("dict", "record") and not each.type.name for each in method.returned)
     if is_attribute and key in names and method.returned and is_dict and not has_attributes:
         return f"the attribute {key!r}", "that is a dict", f"Write `[{key!r}]`."
     return None
 
 
-# --- results that are handed on without a word in the code ------------------------------------
+# --- results that no code passes on -------------------------------------------------------------
 #
-# HelloService.generate_message gives {message: str}, PrinterService.print_message takes {msg: str}, and one depends on the
-# other (seed 002, 5.1). Nothing in the code says that the one feeds the other, so it is only reported when all of this
-# holds: the two schemas are the same but for one pair of names that are nearly the same; no call or event shows where the
-# input comes from; and no other method comes into question. Only a short form, msg of message, is evidence enough to mend
-# it: what is nearly the same otherwise may well be another thing, so that it is a note; singular and plural surely are two.
+# HelloService.generate_message returns {message: str}, PrinterService.print_message takes {msg: str}, and one depends on
+# the other (seed 002, 5.1). No code passes the result on, so the pair is only reported if all of this holds: the schemas
+# are equal except for one pair of similar names; no call or event shows where the input comes from; and no other method
+# could be its source. Only a short form (msg of message) is enough evidence for a fix. Other similar names may mean
+# different things and are reported as a note; singular and plural are never reported.
 
 
-def _handed_on(consumer: AgentDefinition, wiring: Wiring) -> Iterator[Finding]:
-    for takes in consumer.methods:
-        if (
-            takes.input_schema
-            and is_written_in(consumer, takes.span)
-            and not _is_fed_otherwise(consumer, takes, wiring)
-        ):
+def _check_unstated_handoff(consumer: AgentDefinition, wiring: Wiring) -> Iterator[Finding]:
+    """Find a method that seems to take the result of another agent's method, although one field has only a similar name there."""
+    for taker in consumer.methods:
+        wanted = taker.input_schema if is_written_in(consumer, taker.span) else None
+        if wanted and not _has_other_source(consumer, taker, wiring):
             pairs = [
-                (producer, gives, renamed)
+                (producer, giver, renamed)
                 for producer in wiring.partners(consumer.name)
-                for gives in producer.methods
-                if gives.output_schema
-                and (renamed := _correspondence(takes.input_schema, gives.output_schema)) is not None
+                for giver in producer.methods
+                if giver.output_schema and (renamed := _find_renamed_field(wanted, giver.output_schema)) is not None
             ]
-            if len(pairs) == 1 and pairs[0][2] and not are_one_and_many(*pairs[0][2]):
-                yield _other_name(consumer, takes, *pairs[0])
+            if len(pairs) == 1 and pairs[0][2] and not are_singular_and_plural(*pairs[0][2]):
+                yield _make_renamed_field_finding(consumer, taker, *pairs[0])
 
 
-def _is_fed_otherwise(consumer: AgentDefinition, takes: MethodSpec, wiring: Wiring) -> bool:
-    """True when a call or an event shows, or may show, where the method gets its input from."""
-    is_handler = any(subscription.method == takes.name for subscription in consumer.subscriptions)
-    possible = {(agent, method) for agent in ("", consumer.name) for method in ("", takes.name)}
+def _has_other_source(consumer: AgentDefinition, taker: MethodSpec, wiring: Wiring) -> bool:
+    """Return whether an event or a call is the source of the method's input, or a call with a computed name may be."""
+    is_handler = any(subscription.method == taker.name for subscription in consumer.subscriptions)
+    possible = {(agent, method) for agent in ("", consumer.name) for method in ("", taker.name)}
     return is_handler or bool(possible & wiring.called_methods)
 
 
-def _correspondence(wanted: Schema, given: Schema) -> tuple[str, ...] | None:
-    """Return the one pair of names that are nearly the same in two schemas, which else have the same fields; `()` for no pair.
+def _find_renamed_field(wanted: Schema, given: Schema) -> tuple[str, ...] | None:
+    """Return `(wanted name, given name)` of the one field whose similar names differ in two schemas; `()` if all are equal.
 
-    None unless every field has exactly one partner and every type is known and fits.
+    None unless all other fields have the same names in both schemas, and all types are known and fit.
     """
     if len(wanted.fields) != len(given.fields) or wanted.is_open or given.is_open:
         return None
     mine = [field for field in wanted.fields if field.name not in given.names]
     theirs = [field for field in given.fields if field.name not in wanted.names]
     same = [(field, other) for field in wanted.fields if (other := given.get(field.name))]
-    if len(mine) > 1 or not all(_fits(want, have) for want, have in [*same, *zip(mine, theirs, strict=True)]):
+    if len(mine) > 1 or not all(_surely_fits(want, have) for want, have in [*same, *zip(mine, theirs, strict=True)]):
         return None
     if mine and not are_near(mine[0].name, theirs[0].name):
         return None
     return (mine[0].name, theirs[0].name) if mine else ()
 
 
-def _fits(wanted: Field, given: Field) -> bool:
+def _surely_fits(wanted: Field, given: Field) -> bool:
+    """Return whether the types of both fields are known and the given field's type fits the wanted one."""
     is_known = not {wanted.type.kind, given.type.kind} & {"unknown", "any"}
     return is_known and misfit_reason(wanted.type, given.type) is None
 
 
-def _other_name(
-    consumer: AgentDefinition, takes: MethodSpec, producer: AgentDefinition, gives: MethodSpec, pair: tuple[str, ...]
+def _make_renamed_field_finding(
+    consumer: AgentDefinition, taker: MethodSpec, producer: AgentDefinition, giver: MethodSpec, pair: tuple[str, ...]
 ) -> Finding:
+    """Return the finding that two methods name one field differently; it has a fix only if one name is short for the other.
+
+    `taker` is the method that takes the first name of `pair`, and `giver` the method whose result has the second.
+    """
     wanted, given = pair
-    source, target = f"{producer.name}.{gives.name}", f"{consumer.name}.{takes.name}"
+    source, target = f"{producer.name}.{giver.name}", f"{consumer.name}.{taker.name}"
     is_sure = is_short_form(wanted, given)
     hint = f"give both the same name, {given!r}."
     return make_finding(
         "GB110",
         consumer.name,
-        next((item.span for item in takes.parameters if item.name == wanted), takes.span),
+        next((item.span for item in taker.parameters if item.name == wanted), taker.span),
         f"{target} takes {wanted!r} where {source} gives {given!r}",
         f"G{hint[1:]}" if is_sure else f"If the one feeds the other, {hint}",
-        related=[Related(producer.name, gives.schema_span or gives.span, f"{source} gives {gives.output_schema}")],
+        related=[Related(producer.name, giver.schema_span or giver.span, f"{source} gives {giver.output_schema}")],
         severity="warning" if is_sure else "info",
-        data={"old": wanted, "new": given, "agent": consumer.name, "method": takes.name} if is_sure else None,
+        data={"old": wanted, "new": given, "agent": consumer.name, "method": taker.name} if is_sure else None,
     )
 
 
-def _may_be_one(one: Field | None, other: Field | None) -> bool:
-    """Return whether two fields may be meant to be one, as far as their types say."""
+def _may_be_same_field(one: Field | None, other: Field | None) -> bool:
+    """Return whether both fields exist and their types have values in common, so that one may be the other misnamed."""
     return one is not None and other is not None and not is_disjoint(one.type, other.type)

@@ -1,4 +1,4 @@
-"""Replaces types of the kind `result` by what the called method or the handler of a request returns.
+"""Replaces types of the kind `result` by the type that the called method or the handler of a request returns.
 
 Type("result", name="Pricing.quote", values=("amount",))   ->   float, if Pricing.quote declares {amount: float}
 """
@@ -14,11 +14,11 @@ from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Publica
 from graphbus_core.schema.types import ITEM, UNKNOWN, Field, Schema, Type, union
 
 _MOST_STEPS = 4
-"""From the result of one method to that of another which it returns."""
+"""How many methods are followed, each of which returns the result of the next; the limit also ends cycles."""
 
 
 class Results:
-    """What each method and each request of a graph gives.
+    """The types that the methods and requests of a graph return. A `name` is `"Agent.method"` or the topic of a request.
 
     Args:
         agents: The definitions by name, as they were read.
@@ -28,7 +28,7 @@ class Results:
         self._agents = agents
 
     def method(self, name: str) -> MethodSpec | None:
-        """Return the method `"Agent.method"`, or the one that answers requests on a topic; None if there is not exactly one."""
+        """Return the method of this name, or the only one that answers requests on this topic; None if none or several do."""
         if name.startswith("/"):
             answering = self.responders(name)
             return self.method(".".join(answering[0])) if len(answering) == 1 else None
@@ -36,16 +36,18 @@ class Results:
         return self._agents[agent].method(method) if agent in self._agents else None
 
     def responders(self, topic: str) -> tuple[tuple[str, str], ...]:
-        """Return agent and method of the handlers that answer requests: those of this exact topic; if several, not `-> None`."""
+        """Return `(agent, method)` of the handlers of exactly this topic; one with `-> None` counts only if it is alone."""
         exact = self._handlers.get(topic, [])
         return tuple(each for each in exact if len(exact) == 1 or self._may_answer(".".join(each)))
 
     def _may_answer(self, name: str) -> bool:
+        """Return False if a method is annotated `-> None`, else True."""
         spec = self.method(name)
         return spec is None or not spec.has_return_annotation or spec.returns.kind != "null"
 
     @cached_property
     def _handlers(self) -> dict[str, list[tuple[str, str]]]:
+        """Topic or pattern of a subscription -> `(agent, method)` of its handlers."""
         handlers: dict[str, list[tuple[str, str]]] = {}
         for agent in self._agents.values():
             for each in agent.subscriptions:
@@ -53,7 +55,14 @@ class Results:
         return handlers
 
     def type_of(self, name: str, steps: int = 0) -> Type:
-        """Return what a method or a request gives: what is declared, else what can be read; unknown if neither is known."""
+        """Return the type of a method's result: the declared one, else that of the values that it returns.
+
+        It is `UNKNOWN` if neither can be read, if the declared schema allows further keys, or after too many steps.
+
+        Args:
+            name: `"Agent.method"`.
+            steps: The number of methods that were followed so far.
+        """
         spec = self.method(name)
         if spec is None or steps > _MOST_STEPS:
             return UNKNOWN
@@ -61,57 +70,67 @@ class Results:
             return UNKNOWN if spec.output_schema.is_open else Type("record", fields=spec.output_schema.fields)
         if spec.has_return_annotation and spec.returns.kind not in ("unknown", "any", "dict"):
             return spec.returns
-        shapes = [self.resolved(each.type, steps + 1) for each in spec.returned]
+        shapes = [self.resolve(each.type, steps + 1) for each in spec.returned]
         if not shapes or any(each.kind != "record" for each in shapes):
             return spec.returns if spec.has_return_annotation else union(*shapes) if shapes else UNKNOWN
+        # all returned values are mappings: join their fields; one that some of them lack is optional
         fields: dict[str, Field] = {}
         for each in (field for shape in shapes for field in shape.fields):
             known = fields.get(each.name, each)
-            fields[each.name] = Field(
-                each.name, union(known.type, each.type), all(each.name in _names(of) for of in shapes)
-            )
+            is_required = all(each.name in _required_names(shape) for shape in shapes)
+            fields[each.name] = Field(each.name, union(known.type, each.type), is_required)
         return Type("record", fields=tuple(fields.values()))
 
-    def resolved(self, of: Type, steps: int = 0) -> Type:
-        """Return the type with all results in it replaced."""
-        if not _has_result(of):
-            return of
-        if of.kind != "result":
-            args = tuple(self.resolved(each, steps) for each in of.args)
-            fields = tuple(replace(each, type=self.resolved(each.type, steps)) for each in of.fields)
-            return union(*args) if of.kind == "union" else replace(of, args=args, fields=fields)
-        found = self.type_of(of.name, steps)
-        for key in of.values:
-            found = _entry_of(found, str(key))
+    def resolve(self, unresolved: Type, steps: int = 0) -> Type:
+        """Return a type in which all results are replaced; `steps` counts the methods that were followed so far."""
+        if not _has_result(unresolved):
+            return unresolved
+        if unresolved.kind != "result":
+            args = tuple(self.resolve(each, steps) for each in unresolved.args)
+            fields = tuple(replace(each, type=self.resolve(each.type, steps)) for each in unresolved.fields)
+            return union(*args) if unresolved.kind == "union" else replace(unresolved, args=args, fields=fields)
+        found = self.type_of(unresolved.name, steps)
+        for key in unresolved.values:  # the path to the part of the result that is used
+            found = _type_at_key(found, str(key))
         return found
 
-    def resolved_agent(self, agent: AgentDefinition) -> AgentDefinition:
-        """Return the definition with all results in it replaced."""
+    def resolve_agent(self, agent: AgentDefinition) -> AgentDefinition:
+        """Return a definition in which all results in methods, publications and calls are replaced."""
         if not agent.calls and not any(each.is_request for each in agent.publications):
             return agent
         return replace(
             agent,
-            methods=tuple(replace(each, returned=tuple(map(self._returned, each.returned))) for each in agent.methods),
-            publications=tuple(map(self._publication, agent.publications)),
-            calls=tuple(map(self._call, agent.calls)),
+            methods=tuple(map(self._resolve_method, agent.methods)),
+            publications=tuple(map(self._resolve_publication, agent.publications)),
+            calls=tuple(map(self._resolve_call, agent.calls)),
         )
 
-    def _returned(self, returned: Returned) -> Returned:
-        schema, of = self._schema(returned.shape), self.resolved(returned.type)
+    def _resolve_method(self, method: MethodSpec) -> MethodSpec:
+        """Return a method with the results in its returned values replaced."""
+        return replace(method, returned=tuple(map(self._resolve_returned, method.returned)))
+
+    def _resolve_returned(self, returned: Returned) -> Returned:
+        """Return a returned value with the results in it replaced; if its shape changes, its type is made from the new shape."""
+        schema, resolved = self._resolve_schema(returned.shape), self.resolve(returned.type)
         if schema is returned.shape:
-            return replace(returned, type=of)
-        return replace(returned, shape=schema, type=Type("record", fields=schema.fields) if schema else of)
+            return replace(returned, type=resolved)
+        return replace(returned, shape=schema, type=Type("record", fields=schema.fields) if schema else resolved)
 
-    def _publication(self, sent: Publication) -> Publication:
-        schema = self._schema(sent.payload)
+    def _resolve_publication(self, sent: Publication) -> Publication:
+        """Return a publication with results replaced.
+
+        If the payload is nothing but one result whose fields are not known, it becomes None, and `type` the type of the result.
+        """
+        schema = self._resolve_schema(sent.payload)
         whole = sent.payload.rest if sent.payload and not sent.payload.fields and schema is None else ()
-        return replace(sent, payload=schema, type=self.resolved(whole[0] if whole else sent.type))
+        return replace(sent, payload=schema, type=self.resolve(whole[0] if whole else sent.type))
 
-    def _call(self, call: Call) -> Call:
-        schema = self._schema(call.arguments) or Schema(is_open=True)
+    def _resolve_call(self, call: Call) -> Call:
+        """Return a call with results in its arguments replaced, and positional arguments named like their parameters."""
+        schema = self._resolve_schema(call.arguments) or Schema(is_open=True)
         spec = self.method(f"{call.agent}.{call.method}") if call.agent else None
         named = {each.name for each in schema.fields}
-        # what is given twice keeps its number, as what is too much does: no method takes it
+        # a positional argument keeps its number if it is also passed by name or has no parameter; rules then report it
         names = {at: each.name for at, each in enumerate(spec.parameters) if each.name not in named} if spec else {}
         fields = tuple(
             replace(each, name=names.get(int(each.name), each.name)) if each.name.isdecimal() else each
@@ -121,38 +140,48 @@ class Results:
             call, arguments=Schema(fields, rest=call.arguments.rest), has_unknown=call.has_unknown or schema.is_open
         )
 
-    def _schema(self, schema: Schema | None) -> Schema | None:
-        """The fields, with those of results among them; None for a result alone that is no mapping of known fields."""
+    def _resolve_schema(self, schema: Schema | None) -> Schema | None:
+        """Return a schema with results replaced, and with the fields of each result that it unpacks.
+
+        Return None if the schema is None, or is nothing but one unpacked result whose fields are not known.
+        """
         if schema is None or not (schema.rest or any(_has_result(each.type) for each in schema.fields)):
             return schema
-        fields = {each.name: replace(each, type=self.resolved(each.type)) for each in schema.fields}
-        rest = [self.resolved(each) for each in schema.rest]
+        fields = {each.name: replace(each, type=self.resolve(each.type)) for each in schema.fields}
+        rest = [self.resolve(each) for each in schema.rest]
         if not schema.fields and len(rest) == 1 and rest[0].kind != "record":
             return None
-        further: Iterable[Field] = (each for of in rest for each in of.fields)
-        is_open = any(of.kind != "record" for of in rest) or (schema.is_open and not schema.rest)
+        further: Iterable[Field] = (each for part in rest for each in part.fields)
+        is_open = any(part.kind != "record" for part in rest) or (schema.is_open and not schema.rest)
         return Schema(tuple(({each.name: each for each in further} | fields).values()), is_open)
 
 
-def _names(of: Type) -> frozenset[str]:
-    return frozenset(field.name for field in of.fields if field.required)
+def _required_names(record: Type) -> frozenset[str]:
+    """Return the names of the required fields of a record."""
+    return frozenset(field.name for field in record.fields if field.required)
 
 
-def container_of(of: Type, path: str) -> tuple[Type, str]:
-    """Return what holds the last key of a path such as `bookings[].text`, and that key."""
+def container_of(whole: Type, path: str) -> tuple[Type, str]:
+    """Return the type of the value that contains the last key of a path such as `bookings[].text`, and that key.
+
+    `whole` is the type of the value at which the path begins.
+    """
     *parts, key = path.replace(ITEM, f".{ITEM}").split(".")
     for part in parts:
-        of = _entry_of(of, part)
-    return of, key
+        whole = _type_at_key(whole, part)
+    return whole, key
 
 
-def _entry_of(of: Type, key: str) -> Type:
-    """Return what is below a key, or `ITEM` for an item; unknown where that is not known."""
+def _type_at_key(container: Type, key: str) -> Type:
+    """Return the type of the value at a key of a container, or for the key `ITEM` that of an item; `UNKNOWN` if not known."""
     if key == ITEM:
-        return of.args[0] if of.kind in ("list", "set") and of.args else UNKNOWN
-    field = next((field.type for field in of.fields if field.name == key), UNKNOWN)
-    return of.args[1] if of.kind == "dict" and of.args else field
+        return container.args[0] if container.kind in ("list", "set") and container.args else UNKNOWN
+    field = next((field.type for field in container.fields if field.name == key), UNKNOWN)
+    return container.args[1] if container.kind == "dict" and container.args else field
 
 
-def _has_result(of: Type) -> bool:
-    return of.kind == "result" or any(map(_has_result, of.args)) or any(_has_result(each.type) for each in of.fields)
+def _has_result(tested: Type) -> bool:
+    """Return whether a type is of the kind `result` or contains such a type."""
+    if tested.kind == "result":
+        return True
+    return any(map(_has_result, tested.args)) or any(_has_result(each.type) for each in tested.fields)

@@ -16,6 +16,7 @@ import msgspec
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.syntax import ModuleSource, parse
 from graphbus_core.compiler.reading.topics import DefinedTopic
+from graphbus_core.compiler.rules.register import REGISTER
 from graphbus_core.compiler.rules.results import Results
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, Publication, SourceSpan, Subscription
@@ -25,52 +26,52 @@ from graphbus_core.model.topics import is_pattern, matches
 from graphbus_core.schema.types import UNKNOWN, Type
 
 _UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE206"})
-"""A file that could not be read may hold the missing end of any edge."""
+"""Errors about files that could not be read. Such a file may contain the missing end of any edge."""
 
 
 class ProjectFacts(Protocol):
-    """The facts of a project."""
+    """The facts of a project that the rules use; they do not change."""
 
     @property
     def config(self) -> ResolvedBuild:
-        """What is built."""
+        """The settings of the build."""
 
     @property
     def index(self) -> ModuleIndex:
-        """The files."""
+        """The Python files of the build."""
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """Path -> sha256 of all that was read."""
+        """Path -> SHA-256 of each file that was read."""
 
     @property
     def definitions(self) -> tuple[AgentDefinition, ...]:
-        """The agents in the order of activation."""
+        """The agents in the order in which they are activated."""
 
     @property
     def errors(self) -> tuple[BuildError, ...]:
-        """What could not be read or connected."""
+        """The errors of reading the files and of connecting the agents."""
 
     @property
     def topics(self) -> tuple[DefinedTopic, ...]:
-        """The Topics that the files make."""
+        """The `Topic` objects that the files create."""
 
     @property
     def local_findings(self) -> tuple[Finding, ...]:
-        """What the rules that need the syntax tree found."""
+        """The findings of the rules that ran while the files were read."""
 
     def source(self, path: str) -> ModuleSource:
-        """Return a file."""
+        """Return the source of a file; BuildError if it cannot be read."""
 
     def ignores(self, path: str) -> Sequence[tuple[int, tuple[str, ...]]]:
         """Return the ignore comments of a file: line (0: the whole file) and codes (none: all)."""
 
     @property
     def wiring(self) -> Wiring:
-        """The edges."""
+        """The edges of the project."""
 
     def with_files(self, changed: Mapping[str, bytes]) -> ProjectFacts:
-        """Give the project in which these files have these bytes."""
+        """Return the project as it would be if these files (path -> bytes) were changed."""
 
     @property
     def editable(self) -> Mapping[str, tuple[str, ...]]:
@@ -80,7 +81,7 @@ class ProjectFacts(Protocol):
 def trees_with(
     words: Sequence[str], project: ProjectFacts, *, besides: Container[str] = ()
 ) -> Iterator[ast.Module | None]:
-    """Return the tree of each file whose bytes hold all these words, None for one that holds them but cannot be read."""
+    """Yield the syntax tree of each file that contains all these words, or None if it cannot be read; skip paths in `besides`."""
     for module in (each for each in project.index.files if each.path not in besides):
         try:
             source = project.source(module.path)
@@ -102,25 +103,37 @@ def make_finding(
     message: str,
     hint: str,
     *,
-    severity: Severity = "error",
+    severity: Severity | None = None,
     related: Iterable[Related] = (),
     data: dict[str, str] | None = None,
-    is_fixable: bool | None = None,
-    is_fix_safe: bool = False,
 ) -> Finding:
-    """Return a finding; one with data for a fix is fixable unless it is said otherwise."""
+    """Return a finding of the rule `code`, which is marked as fixable if it has data for the fix or if the rule's fix needs none.
+
+    Args:
+        code: The code of the rule, which must be in `REGISTER`.
+        agent: The name of the agent; empty if the finding is about no agent.
+        span: The place.
+        message: What is wrong.
+        hint: What to do about it.
+        severity: None: that of the rule.
+        related: Other places that show why this is wrong.
+        data: What the fix needs; its keys depend on the rule.
+    """
     return Finding(
         code=code,
-        severity=severity,
+        severity=severity or REGISTER[code].severity,
         agent=agent,
         span=span,
         message=message,
         hint=hint,
         related=tuple(related),
-        is_fixable=bool(data) if is_fixable is None else is_fixable,
-        is_fix_safe=is_fix_safe,
+        is_fixable=bool(data) or code in _FIXED_WITHOUT_DATA,
         data=data or {},
     )
+
+
+_FIXED_WITHOUT_DATA = frozenset({"GB302"})
+"""Rules whose fixes need no data but the place of the finding."""
 
 
 class AgentPublication(msgspec.Struct, frozen=True):
@@ -131,7 +144,7 @@ class AgentPublication(msgspec.Struct, frozen=True):
 
     @property
     def topic(self) -> str:
-        """What it is published to, empty when computed."""
+        """The topic, empty if it is computed at run time."""
         return self.publication.topic
 
 
@@ -143,12 +156,12 @@ class AgentSubscription(msgspec.Struct, frozen=True):
 
     @property
     def topic(self) -> str:
-        """What it listens to, empty when computed."""
+        """The topic or pattern, empty if it is computed at run time."""
         return self.subscription.topic
 
     @property
     def name(self) -> str:
-        """The handler for people, `"Agent.method"`."""
+        """The handler as messages name it, `"Agent.method"`."""
         return f"{self.agent.name}.{self.subscription.method}"
 
 
@@ -160,62 +173,65 @@ class Wiring:
 
     Args:
         project: The project.
-        only: The agents whose findings are asked for; the edges are those of all. None: all agents.
+        only: The names of the agents to check; None: all. The edges are those of all agents.
 
     Attributes:
-        agents: By name, with what they get from each other filled in.
-        results: What methods and requests give.
-        asked_agents: Of these, those whose findings are asked for.
-        is_partial: True when some file could not be read; then nothing can be concluded from what is absent.
+        agents: Name -> definition, in which types of the kind `result` are replaced by what the other agent returns.
+        results: The types that methods and requests return.
+        checked_agents: The agents to check; rules report findings about these alone.
+        is_partial: True if a file could not be read, so that no rule may report that something is missing from the project.
     """
 
     def __init__(self, project: ProjectFacts, only: frozenset[str] | None = None) -> None:
         self.project = project
         self._only = only
         self.results = Results({definition.name: definition for definition in project.definitions})
-        self.agents = {each.name: self.results.resolved_agent(each) for each in project.definitions}
-        self.asked_agents = tuple(agent for agent in self.agents.values() if self.asks_about(agent.name))
+        self.agents = {each.name: self.results.resolve_agent(each) for each in project.definitions}
+        self.checked_agents = tuple(agent for agent in self.agents.values() if self.is_checked(agent.name))
         self.is_partial = any(error.code in _UNREADABLE for error in project.errors)
         self._external = project.config.settings.external_topics
-        self._found: dict[WiringRule, tuple[Finding, ...]] = {}
-        self._given: dict[str, frozenset[str]] = {}
+        self._findings_by_rule: dict[WiringRule, tuple[Finding, ...]] = {}
+        self._callees_by_topic: dict[str, frozenset[str]] = {}
         self._has_attributes: dict[str, bool | None] = {}
 
     def findings_of(self, rule: WiringRule) -> tuple[Finding, ...]:
-        """Return what a rule finds. It is asked once: a build looks for conflicts first, and for everything in the end."""
-        findings = self._found.get(rule)
+        """Return the findings of a rule. It runs only once, although a build asks for the findings of some rules twice."""
+        findings = self._findings_by_rule.get(rule)
         if findings is None:
-            findings = self._found[rule] = tuple(rule(self))
+            findings = self._findings_by_rule[rule] = tuple(rule(self))
         return findings
 
     def narrow_to(self, only: frozenset[str]) -> Wiring:
-        """Return the same edges, asked about fewer agents; what is known of the edges is not worked out again."""
+        """Return a copy in which only these agents are checked. The copy shares what is known about the edges."""
         wiring = copy(self)
         wiring._only = only
-        wiring._found = {}
-        wiring.asked_agents = tuple(agent for agent in self.agents.values() if agent.name in only)
-        wiring.__dict__.pop("asked_publications", None)
-        wiring.__dict__.pop("asked_subscriptions", None)
+        wiring._findings_by_rule = {}
+        wiring.checked_agents = tuple(agent for agent in self.agents.values() if agent.name in only)
+        wiring.__dict__.pop("checked_publications", None)
+        wiring.__dict__.pop("checked_subscriptions", None)
         return wiring
 
-    def asks_about(self, agent: str) -> bool:
-        """Return whether the findings at an agent are asked for."""
+    def is_checked(self, agent: str) -> bool:
+        """Return whether an agent is to be checked, so that its findings are reported."""
         return self._only is None or agent in self._only
 
     @cached_property
     def publications(self) -> tuple[AgentPublication, ...]:
-        """All publications, each place once, though subclasses inherit it; more than once where it differs between them."""
+        """All publications. One that subclasses inherit is listed once, unless its topic or payload differs between them."""
         found: dict[tuple[object, ...], AgentPublication] = {}
         for agent in self.agents.values():
             for each in agent.publications:
                 key = (each.span, each.is_declared, each.topic, each.prefix, each.payload)
-                if (key not in found or is_written_in(agent, each.span)) and not self._is_for_heirs(agent, each):
+                if (key not in found or is_written_in(agent, each.span)) and not self._is_in_helper(agent, each):
                     found[key] = AgentPublication(agent, each)
         return tuple(found.values())
 
-    def _is_for_heirs(self, agent: AgentDefinition, sent: Publication) -> bool:
-        """True for a helper of a base class that publishes to any topic: its calls are read in the subclasses."""
-        is_helper = not sent.topic and not sent.prefix and sent.method and agent.name in self._bases
+    def _is_in_helper(self, agent: AgentDefinition, sent: Publication) -> bool:
+        """Return whether a publication is in a helper method of a base class, to which callers pass the topic.
+
+        Its calls are read in the subclasses, so the publication itself counts only there.
+        """
+        is_helper = not sent.topic and not sent.prefix and sent.method and agent.name in self._base_names
         method = agent.method(sent.method) if is_helper else None
         return (
             method is not None
@@ -224,12 +240,13 @@ class Wiring:
         )
 
     @cached_property
-    def _bases(self) -> frozenset[str]:
+    def _base_names(self) -> frozenset[str]:
+        """The names, without module, of all base classes of agents."""
         return frozenset(base.rpartition(".")[2] for agent in self.agents.values() for base in agent.bases)
 
     @cached_property
     def subscriptions(self) -> tuple[AgentSubscription, ...]:
-        """All subscriptions, each place once, though subclasses inherit it."""
+        """All subscriptions. One that subclasses inherit is listed once, with the agent that contains it if there is one."""
         found: dict[tuple[SourceSpan, str], AgentSubscription] = {}
         for agent in self.agents.values():
             for each in agent.subscriptions:
@@ -238,90 +255,94 @@ class Wiring:
         return tuple(found.values())
 
     @cached_property
-    def asked_publications(self) -> tuple[AgentPublication, ...]:
-        """The publications of the agents that are asked about."""
-        return tuple(sent for sent in self.publications if self.asks_about(sent.agent.name))
+    def checked_publications(self) -> tuple[AgentPublication, ...]:
+        """The publications of the checked agents."""
+        return tuple(sent for sent in self.publications if self.is_checked(sent.agent.name))
 
     @cached_property
-    def asked_subscriptions(self) -> tuple[AgentSubscription, ...]:
-        """The subscriptions of the agents that are asked about."""
-        return tuple(heard for heard in self.subscriptions if self.asks_about(heard.agent.name))
+    def checked_subscriptions(self) -> tuple[AgentSubscription, ...]:
+        """The subscriptions of the checked agents."""
+        return tuple(handler for handler in self.subscriptions if self.is_checked(handler.agent.name))
 
     @cached_property
-    def _sent_to(self) -> dict[str, tuple[AgentPublication, ...]]:
-        """Topic -> its known publications; under the empty topic those whose topic is computed."""
-        return _grouped((sent.topic, sent) for sent in self.publications)
+    def _published_on(self) -> dict[str, tuple[AgentPublication, ...]]:
+        """Topic -> its publications; the empty string -> the publications whose topic is computed."""
+        return _group_by_key((sent.topic, sent) for sent in self.publications)
 
     @cached_property
-    def _heard_at(self) -> dict[str, tuple[AgentSubscription, ...]]:
-        return _grouped((heard.topic, heard) for heard in self.subscriptions)
+    def _subscribed_to(self) -> dict[str, tuple[AgentSubscription, ...]]:
+        """Topic or pattern -> its subscriptions; the empty string -> the subscriptions whose topic is computed."""
+        return _group_by_key((handler.topic, handler) for handler in self.subscriptions)
 
     @cached_property
     def _patterns(self) -> tuple[str, ...]:
-        return tuple(topic for topic in self._heard_at if is_pattern(topic))
+        """The patterns among the topics of subscriptions."""
+        return tuple(topic for topic in self._subscribed_to if is_pattern(topic))
 
     @cached_property
     def topics(self) -> frozenset[str]:
-        """Every topic that is published to, as far as it is known."""
-        return frozenset(self._sent_to) - {""}
+        """All topics of publications, except computed ones."""
+        return frozenset(self._published_on) - {""}
 
     @property
     def computed_topics(self) -> tuple[SourceSpan, ...]:
-        """The places of computed topics; rules that could be wrong because of them are silent."""
-        ends = [each.publication.span for each in self._sent_to.get("", ())]
-        return tuple(dict.fromkeys([*ends, *(each.subscription.span for each in self._heard_at.get("", ()))]))
+        """The places of publications and subscriptions with a computed topic, which any topic may match."""
+        ends = [each.publication.span for each in self._published_on.get("", ())]
+        return tuple(dict.fromkeys([*ends, *(each.subscription.span for each in self._subscribed_to.get("", ()))]))
 
     @property
     def has_unknown_subscribers(self) -> bool:
-        """True when events of any topic may be heard at a place that cannot be read."""
-        return self.is_partial or "" in self._heard_at
+        """True if a subscription to any topic may exist that cannot be read: in an unreadable file, or to a computed topic."""
+        return self.is_partial or "" in self._subscribed_to
 
     def has_unknown_publishers(self, topic: str) -> bool:
-        """True when an event that reaches a subscription to `topic` may come from a place that cannot be read."""
-        head = topic.partition("*")[0]
+        """Return whether a subscription to `topic` may get events from an unreadable file or on a computed topic."""
+        head = topic.partition("*")[0]  # of a pattern, the part before the first wildcard
         return self.is_partial or any(
-            _may_meet(sent.publication.prefix, head, is_whole=head == topic) for sent in self._sent_to.get("", ())
+            _may_match(sent.publication.prefix, head, is_exact=head == topic) for sent in self._published_on.get("", ())
         )
 
     def is_external(self, topic: str) -> bool:
-        """True when the configuration says that the topic is published or heard outside of the graph."""
+        """Return whether the settings say that a topic or pattern is used outside of the graph."""
         return any(matches(pattern, topic) or matches(topic, pattern) for pattern in self._external)
 
     def publishers(self, topic: str) -> tuple[AgentPublication, ...]:
         """Return every known publication that reaches a subscription to `topic`, which may be a pattern."""
         if not is_pattern(topic):
-            return self._sent_to.get(topic, ()) if topic else ()
-        return tuple(sent for name in self._sent_to if matches(topic, name) for sent in self._sent_to[name])
+            return self._published_on.get(topic, ()) if topic else ()
+        return tuple(sent for name, found in self._published_on.items() if matches(topic, name) for sent in found)
 
     @cached_property
-    def _declared(self) -> frozenset[tuple[str, str]]:
-        said = ((agent.name, each) for agent in self.agents.values() for each in agent.publications if each.is_declared)
-        return frozenset((name, each.topic) for name, each in said if each.payload and not each.payload.is_open)
+    def _fully_declared(self) -> frozenset[tuple[str, str]]:
+        """`(agent, topic)` for each topic to which an agent publishes with a declared payload, all of whose fields are known."""
+        pairs = ((each.name, sent) for each in self.agents.values() for sent in each.publications if sent.is_declared)
+        return frozenset((name, sent.topic) for name, sent in pairs if sent.payload and not sent.payload.is_open)
 
     def is_declared(self, sent: AgentPublication) -> bool:
-        """True when the agent declares all fields of what it publishes there."""
-        return (sent.agent.name, sent.topic) in self._declared
+        """Return whether the agent of a publication declares all fields of the payloads that it sends to this topic."""
+        return (sent.agent.name, sent.topic) in self._fully_declared
 
     def subscribers(self, topic: str) -> tuple[AgentSubscription, ...]:
         """Return every known subscription that an event of `topic` reaches."""
         patterns = [pattern for pattern in self._patterns if matches(pattern, topic)]
-        return tuple(heard for name in (topic, *patterns) for heard in self._heard_at.get(name, ()))
+        return tuple(handler for name in (topic, *patterns) for handler in self._subscribed_to.get(name, ()))
 
     def responders(self, topic: str) -> tuple[AgentSubscription, ...]:
-        """Return the handlers that answer requests: those of this exact topic; of several, those not annotated `-> None`."""
+        """Return the subscriptions to exactly this topic; a handler with `-> None` counts only if it is the only one."""
         names = self.results.responders(topic)
         return tuple(
-            each for each in self._heard_at.get(topic, ()) if (each.agent.name, each.subscription.method) in names
+            each for each in self._subscribed_to.get(topic, ()) if (each.agent.name, each.subscription.method) in names
         )
 
     def all_publishers(self, topic: str) -> tuple[AgentPublication, ...] | None:
-        """Return every publication that reaches `topic`, or None when there may be others."""
+        """Return every publication that reaches a subscription to `topic`; None if there may be unknown ones."""
         if not topic or self.has_unknown_publishers(topic) or self.is_external(topic):
             return None
         return self.publishers(topic)
 
     @cached_property
     def _partners(self) -> dict[str, set[str]]:
+        """Agent -> the agents that it depends on, and those that depend on it."""
         partners: dict[str, set[str]] = {name: set() for name in self.agents}
         for agent in self.agents.values():
             for dependency in agent.dependencies:
@@ -331,54 +352,55 @@ class Wiring:
         return partners
 
     def partners(self, agent: str) -> tuple[AgentDefinition, ...]:
-        """Return the agents that this one depends on and those that depend on it, by name."""
+        """Return the agents that this one depends on and those that depend on it, sorted by name."""
         return tuple(self.agents[name] for name in sorted(self._partners[agent]))
 
     def has_attributes(self, record: str) -> bool | None:
-        """Return whether the fields of a class are attributes, as of a dataclass, or keys, as of a TypedDict; None: not known.
+        """Return True if the fields of a class are attributes, as of a dataclass, False if they are keys, as of a TypedDict.
 
-        It reads files once more, and is asked of classes whose objects are used across agents alone.
+        None if that is not known, or if several classes of this name differ. The first call for a name is slow: it reads files.
         """
         if record not in self._has_attributes:
-            self._has_attributes[record] = None  # of a class that is its own base
-            found = {self._is_of_attributes(node) for node in _classes_named(record, self)}
+            self._has_attributes[record] = None  # ends the recursion for a class that is its own base
+            found = {self._are_fields_attributes(node) for node in _classes_named(record, self)}
             self._has_attributes[record] = found.pop() if len(found) == 1 else None
         return self._has_attributes[record]
 
-    def _is_of_attributes(self, node: ast.ClassDef) -> bool | None:
+    def _are_fields_attributes(self, node: ast.ClassDef) -> bool | None:
+        """Return for one class what `has_attributes` returns for a name; it depends on the decorators, bases and methods."""
         bases = set(map(last_name, node.bases))
         makers = {last_name(each.func if isinstance(each, ast.Call) else each) for each in node.decorator_list}
         if any(getattr(each, "name", "") == "__getitem__" for each in node.body):
-            return None
+            return None  # it may have both
         if "TypedDict" in bases or "dataclass" in makers or bases & {"Struct", "BaseModel"}:
             return "TypedDict" not in bases
         found = {self.has_attributes(each) for each in bases if each}
         return found.pop() if len(found) == 1 else None
 
-    def calls_with(self, topic: str) -> frozenset[str]:
-        """Return the last name of everything that some file of the build calls with a topic; "" for a file that cannot be read.
+    def callees_given(self, topic: str) -> frozenset[str]:
+        """Return the names of the functions, such as `publish`, to which files pass a topic; `""` stands for an unreadable file.
 
-        Only asked when an end of the topic is missing: it reads files once more.
+        The first call for a topic is slow, as it searches all files: rules only call it for a topic with one end.
         """
-        if topic not in self._given:
-            self._given[topic] = frozenset(_calls_with(topic, self))
-        return self._given[topic]
+        if topic not in self._callees_by_topic:
+            self._callees_by_topic[topic] = frozenset(_find_callees(topic, self))
+        return self._callees_by_topic[topic]
 
     @cached_property
-    def calls_in_scripts(self) -> Mapping[str, Iterable[str]]:
-        """Name -> the last name of everything that a file without agents calls with it, e.g. `graph.publish(OPENED)`."""
+    def callees_in_scripts(self) -> Mapping[str, Iterable[str]]:
+        """Name of a variable -> the functions to which files without agents pass it: `publish` for `graph.publish(OPENED)`."""
         with_agents = {agent.path for agent in self.project.definitions}
-        return _grouped(
+        return _group_by_key(
             (last_name(value), last_name(node.func) or "?")
             for tree in trees_with([], self.project, besides=with_agents)
             for node in (ast.walk(tree) if tree else ())
             if isinstance(node, ast.Call)
-            for value in _values_of(node)
+            for value in _argument_values(node)
         )
 
     def callers(self, agent: str, method: str) -> tuple[str, ...]:
-        """Return the names of agents that call a method, or may call it by a computed name or through a subclass."""
-        calling = [each for name in ("", method) for each in self._calling.get(name, ())]
+        """Return the names of the agents that call a method, or may call it by a computed name or through a subclass."""
+        calling = [each for name in ("", method) for each in self._calls_by_method.get(name, ())]
         if not calling:
             return ()
         spec = self.agents[agent].method(method)
@@ -386,82 +408,85 @@ class Wiring:
         return tuple(dict.fromkeys(caller for caller, callee in calling if callee in called))
 
     @cached_property
-    def _calling(self) -> dict[str, tuple[tuple[str, str], ...]]:
-        """Method name, empty when it is computed -> caller and callee of each call."""
-        return _grouped(
+    def _calls_by_method(self) -> dict[str, tuple[tuple[str, str], ...]]:
+        """Name of a method, empty if it is computed -> `(caller, callee)` of each call."""
+        return _group_by_key(
             (call.method, (name, call.agent)) for name, agent in self.agents.items() for call in agent.calls
         )
 
     @cached_property
     def called_methods(self) -> frozenset[tuple[str, str]]:
-        """Agent and method of every call; either is empty when it is computed."""
-        return frozenset((callee, method) for method, calls in self._calling.items() for _, callee in calls)
+        """`(agent, method)` of every call; either is empty if it is computed."""
+        return frozenset((callee, method) for method, calls in self._calls_by_method.items() for _, callee in calls)
 
     def neighbours(self, agent: str) -> tuple[str, ...]:
         """Return the agents that depend on this one or call it, sorted."""
-        tied = {name for calls in self._calling.values() for name, callee in calls if callee == agent}
-        tied |= {each.name for each in self.partners(agent) if agent in {item.name for item in each.dependencies}}
-        return tuple(sorted(tied - {agent}))
+        dependants = {name for calls in self._calls_by_method.values() for name, callee in calls if callee == agent}
+        dependants |= {each.name for each in self.partners(agent) if agent in {item.name for item in each.dependencies}}
+        return tuple(sorted(dependants - {agent}))
 
 
 def _classes_named(name: str, wiring: Wiring) -> Iterator[ast.ClassDef]:
+    """Yield the class statements of the project with this name."""
     for tree in trees_with([f"class {name}"], wiring.project) if name else ():
         yield from (
             node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.ClassDef) and node.name == name
         )
 
 
-def _calls_with(topic: str, wiring: Wiring) -> Iterator[str]:
+def _find_callees(topic: str, wiring: Wiring) -> Iterator[str]:
+    """Yield the names of the functions to which files pass a topic or a variable that holds it; `""` for an unreadable file."""
     for tree in trees_with([topic], wiring.project):
         for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.Call) and topic in map(_text_of, _values_of(node)):
+            if isinstance(node, ast.Call) and topic in map(_constant_value, _argument_values(node)):
                 called = last_name(node.func) or "?"
-                yield from {called} - {"Topic"}
-        for name in _names_of(topic, tree) if tree else ():
-            yield from wiring.calls_in_scripts.get(name, ())
+                yield from {called} - {"Topic"}  # `Topic(...)` only declares the topic
+        for name in _find_variables_with(topic, tree) if tree else ():
+            yield from wiring.callees_in_scripts.get(name, ())
         if tree is None:
             yield ""
 
 
-def _names_of(topic: str, tree: ast.Module) -> Iterator[str]:
-    """`OPENED` of `OPENED = "/Shop/Opened"` and of `OPENED = Topic("/Shop/Opened", Opened)`."""
+def _find_variables_with(topic: str, tree: ast.Module) -> Iterator[str]:
+    """Yield the variables that hold a topic: `OPENED` for `OPENED = "/Shop/Opened"` or `= Topic("/Shop/Opened", Opened)`."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value:
-            values = _values_of(node.value) if isinstance(node.value, ast.Call) else (node.value,)
-            if topic in map(_text_of, values):
+            values = _argument_values(node.value) if isinstance(node.value, ast.Call) else (node.value,)
+            if topic in map(_constant_value, values):
                 yield from filter(None, map(last_name, getattr(node, "targets", None) or [node.target]))  # type: ignore[union-attr]
 
 
-def _text_of(expression: ast.expr) -> object:
+def _constant_value(expression: ast.expr) -> object:
+    """Return the value of a constant; None for any other expression."""
     return expression.value if isinstance(expression, ast.Constant) else None
 
 
-def _values_of(call: ast.Call) -> tuple[ast.expr, ...]:
+def _argument_values(call: ast.Call) -> tuple[ast.expr, ...]:
     return (*call.args, *(keyword.value for keyword in call.keywords))
 
 
-_Found = TypeVar("_Found")
+_Item = TypeVar("_Item")
 
 
-def _grouped(pairs: Iterable[tuple[str, _Found]]) -> dict[str, tuple[_Found, ...]]:
-    groups: dict[str, list[_Found]] = {}
+def _group_by_key(pairs: Iterable[tuple[str, _Item]]) -> dict[str, tuple[_Item, ...]]:
+    groups: dict[str, list[_Item]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return {key: tuple(values) for key, values in groups.items()}
 
 
-def _may_meet(prefix: str, head: str, *, is_whole: bool) -> bool:
-    """Return whether a text that begins with `prefix` can be `head` (`is_whole`), or begin with it."""
-    return head.startswith(prefix) or (not is_whole and prefix.startswith(head))
+def _may_match(prefix: str, head: str, *, is_exact: bool) -> bool:
+    """Return whether a topic that begins with `prefix` can be equal to `head`, or without `is_exact`, can begin with `head`."""
+    return head.startswith(prefix) or (not is_exact and prefix.startswith(head))
 
 
 def is_written_in(agent: AgentDefinition, span: SourceSpan) -> bool:
-    """True when the place lies in the class statement of the agent itself, not in a base class."""
+    """Return whether a place is in the class statement of the agent itself, not in a base class."""
     return agent.path == span.path and agent.span.line <= span.line <= agent.span.end_line
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """A field that a handler cannot do without."""
+    """A field that a handler takes as a parameter, declares in its payload class, or reads; `span` is the place of that."""
 
     name: str
     type: Type
@@ -469,9 +494,9 @@ class Demand(msgspec.Struct, frozen=True):
     is_parameter: bool = False
 
 
-def accepted_fields(heard: AgentSubscription) -> dict[str, tuple[Demand, bool]]:
-    """Return every field that the signature of a handler gives a type, by name, and whether the handler fails without it."""
-    subscription = heard.subscription
+def accepted_fields(handler: AgentSubscription) -> dict[str, tuple[Demand, bool]]:
+    """Return name -> `(field, whether it is required)` for each field that a handler's parameters or payload class declare."""
+    subscription = handler.subscription
     if subscription.shape == "fields":
         return {
             item.name: (Demand(item.name, item.type, item.span, is_parameter=True), not item.has_default)
@@ -482,17 +507,17 @@ def accepted_fields(heard: AgentSubscription) -> dict[str, tuple[Demand, bool]]:
     return {field.name: (Demand(field.name, field.type, subscription.span), field.required) for field in fields}
 
 
-def declared_demands(heard: AgentSubscription) -> list[Demand]:
-    """Return the fields that the signature of a handler asks for: its parameters, or the fields of its typed payload."""
-    return [demand for demand, is_needed in accepted_fields(heard).values() if is_needed]
+def fields_required_by_signature(handler: AgentSubscription) -> list[Demand]:
+    """Return the fields that a handler's signature requires: parameters without default, or fields of its payload class."""
+    return [demand for demand, is_needed in accepted_fields(handler).values() if is_needed]
 
 
-def demands_of(heard: AgentSubscription, project: ProjectFacts) -> tuple[Demand, ...]:
-    """Return the fields that every single event must have: what the signature asks for, and what the body reads in any case."""
-    found = {demand.name: demand for demand in declared_demands(heard)}
-    reads = [read for read in heard.subscription.reads if not read.is_optional and read.key not in found]
-    method = heard.agent.method(heard.subscription.method)
-    certain = set(_certain_places(method.span, project)) if reads and method else set()
+def required_fields(handler: AgentSubscription, project: ProjectFacts) -> tuple[Demand, ...]:
+    """Return the fields that every event must have: the signature requires them, or each run of the body reads them."""
+    found = {demand.name: demand for demand in fields_required_by_signature(handler)}
+    reads = [read for read in handler.subscription.reads if not read.is_optional and read.key not in found]
+    method = handler.agent.method(handler.subscription.method)
+    certain = set(_find_places_always_reached(method.span, project)) if reads and method else set()
     for read in reads:
         if (read.span.line, read.span.column) in certain:
             found.setdefault(read.key, Demand(read.key, UNKNOWN, read.span))
@@ -503,9 +528,10 @@ _EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _BRANCHES = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Assert)
 
 
-def _certain_places(method: SourceSpan, project: ProjectFacts) -> Iterator[tuple[int, int]]:
-    """Yield the places in a method that every run reaches: outside of branches and loops, before any early exit."""
+def _find_places_always_reached(method: SourceSpan, project: ProjectFacts) -> Iterator[tuple[int, int]]:
+    """Yield `(line, column)` of each expression in a method that every run evaluates: outside of branches, before any exit."""
     for node in ast.walk(parse(project.source(method.path).text)):
+        # the span of a method may begin at a decorator, so it is found by its end
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno == method.end_line:
             for statement in node.body if node.col_offset == method.column else ():
                 heads = [getattr(statement, field, None) for field in ("test", "iter", "subject")]
@@ -518,8 +544,8 @@ def _certain_places(method: SourceSpan, project: ProjectFacts) -> Iterator[tuple
                     return
 
 
-def described(sent: AgentPublication) -> Related:
-    """Show a publication with what it sends."""
+def describe_publication(sent: AgentPublication) -> Related:
+    """Return a publication as a related place of a finding, with a text such as `Orders sends {id: int}`."""
     publication = sent.publication
     verb = "declares" if publication.is_declared else "sends"
     what = publication.payload or (publication.type if publication.type.kind != "unknown" else "a payload")

@@ -6,5 +6,5 @@ fi
 if ! git diff --cached --quiet; then git commit --quiet --message "Lock what the agents agreed on"; fi
 graphbus report --output graphbus-report.html --force
 git add --force graphbus-report.html
-git commit --quiet --message "Tell how the agents agreed"
+git commit --quiet --message "Report how the agents agreed"
 git bundle create negotiation.bundle HEAD "^$GRAPHBUS_BASE"

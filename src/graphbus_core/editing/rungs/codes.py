@@ -1,4 +1,4 @@
-"""Every reason for which the gate refuses a change: stable codes, which proposers get back and docs/gate.md lists."""
+"""Every reason for which the gate refuses a change: stable codes, which proposers receive and docs/gate.md lists."""
 
 from __future__ import annotations
 
@@ -40,6 +40,10 @@ CODES: dict[str, str] = {
     "G2.compile": "The code does not compile.",
     "G2.encoding": "The file is not UTF-8, or Python reads some of its characters differently from people and other tools.",
     "G2.size": "The code is too large or nested too deeply to be checked.",
+    "G2.no-effect": "Only comments, docstrings or layout change.",
+    "G2.marks": "A line of the code belongs to the form of an answer, such as `### edit` or `<<end ...>>`.",
+    "G2.undefined": "A name is used that nothing defines, and that the file did not use before.",
+    "G2.emptied": "A function that did something does nothing now, only logs, or returns the same for every call.",
     "G3.import": "A package is imported that the project does not use, or a module with `*`.",
     "G3.exec": "Code is run from text or data, or modules are loaded by computed names.",
     "G3.reflection": "Attributes are reached by computed or internal names, or a module is used as a value.",
@@ -63,6 +67,7 @@ CODES: dict[str, str] = {
     "G4.agents": "An agent appears, disappears or can no longer be read.",
     "G4.finding": "The rules of `graphbus check` find something that they did not find before.",
     "G4.edge": "An agent no longer subscribes to a topic that another one still publishes.",
+    "G4.dropped": "A handler does nothing of what it did, and the proposal does not declare that.",
     "G4.unknown": "A payload, schema or call that could be checked before can no longer be determined from the text.",
     "G4.undeclared": "Contracts change that the proposal does not declare.",
     "G5.import": "A module does not import in the sandbox.",
@@ -79,6 +84,7 @@ CODES: dict[str, str] = {
     "G8.raises": "A changed handler or method raises for an ordinary event or call; it did not before.",
     "G8.output": "A changed method returns a result that does not fit its schema; before, it did fit.",
     "G8.timeout": "A changed handler or method does not end for an ordinary event or call; before, it did.",
+    "G8.untried": "Nothing is refused, but no changed handler or method could be tried: each needs others or cannot be made.",
     "G8.unverified": "A changed handler or method cannot be called to try it.",
 }
 """Code -> what it means. The part before the dot is the rung."""

@@ -32,6 +32,7 @@ from graphbus_core.compiler.reading import syntax
 from graphbus_core.editing.rungs.codes import Refusal
 from graphbus_core.editing.sandboxes.jails import sources_in
 from graphbus_core.editing.sandboxes.process import FinishedProcess, Limits, Sandbox, remove_tree
+from graphbus_core.errors.machine_paths import remove_paths
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.schema.json import Json
 from graphbus_core.store.folders import Folder
@@ -45,8 +46,8 @@ SKIPPED_FOLDERS = frozenset(
 _SKIPPED_FILES = (".env", ".env.*", "*.pyc", "*.pem", "*.key", ".netrc", ".coverage*")
 
 
-class TrialImpossible(Exception):  # noqa: N818 - an answer, not a failure
-    """Project code cannot be run: there is no jail, or the project cannot be copied or is too large to be."""
+class TrialImpossible(Exception):  # noqa: N818 - control flow, not a failure
+    """Project code cannot be run: no isolated sandbox works, or the project cannot be copied or is too large to be copied."""
 
 
 class TrialTree:
@@ -64,7 +65,7 @@ class TrialTree:
 
     @contextmanager
     def copy(self, changed: Mapping[str, bytes | None]) -> Iterator[Path]:
-        """Yield the folder of a copy in which these files have these bytes (None: are removed). It is deleted afterwards.
+        """Yield the folder of a copy in which these files have these bytes; None removes a file. It is deleted afterwards.
 
         Raises:
             TrialImpossible: There is too much to copy, or a file cannot be read or written.
@@ -72,12 +73,13 @@ class TrialTree:
         self._count += 1
         folder = self._home / f"trial{self._count}"
         try:
-            self._fill(folder, changed)
+            self._write_copy(folder, changed)
             yield folder
         finally:
             remove_tree(folder)
 
-    def _fill(self, folder: Path, changed: Mapping[str, bytes | None]) -> None:
+    def _write_copy(self, folder: Path, changed: Mapping[str, bytes | None]) -> None:
+        """Copy the base copy to a folder and write the changed files; raise TrialImpossible if that fails."""
         base = self._home / "base"
         try:
             if not base.exists():
@@ -90,30 +92,35 @@ class TrialTree:
                     with copy.folder(above or ".", make=data is not None) as place:
                         place.write(name, data, is_flushed=False) if data is not None else place.unlink(name)
         except OSError as reason:
-            raise TrialImpossible(str(reason)) from None
+            raise TrialImpossible(remove_paths(str(reason).replace(f"{self._root}{os.sep}", ""))) from None
 
     def _copy_base(self, base: Path) -> None:
-        fresh = base.with_name("base.part")
-        remove_tree(fresh)
+        """Copy the wanted files of the project to `base`; raise TrialImpossible if there are too many."""
+        partial = base.with_name("base.part")
+        remove_tree(partial)
         files = size_bytes = 0
 
-        def copy(source: str, target: str) -> None:
+        def copy_within_limits(source: str, target: str) -> None:
+            """Copy a file, or raise TrialImpossible if there are too many files or bytes by now."""
             nonlocal files, size_bytes
             files, size_bytes = files + 1, size_bytes + os.stat(source).st_size
             if files > MAX_FILES or size_bytes > _MAX_BYTES:
                 raise TrialImpossible(f"it has more than {MAX_FILES} files or {_MAX_BYTES} bytes")
             shutil.copyfile(source, target)
 
-        shutil.copytree(self._root, fresh, symlinks=True, ignore=self._unwanted, copy_function=copy)
-        for folder, _, _ in os.walk(fresh):
-            os.chmod(folder, 0o755)  # noqa: S103 - the folders of a project may be read-only; changed files go into the copy
-        fresh.rename(base)
+        shutil.copytree(
+            self._root, partial, symlinks=True, ignore=self._list_excluded, copy_function=copy_within_limits
+        )
+        for folder, _, _ in os.walk(partial):
+            os.chmod(folder, 0o755)  # noqa: S103 - a folder of the project may be read-only, but changed files must be written
+        partial.rename(base)
 
-    def _unwanted(self, folder: str, names: list[str]) -> set[str]:
+    def _list_excluded(self, folder: str, names: list[str]) -> set[str]:
+        """Return those of the names in a folder that are not copied, for `shutil.copytree`."""
         return {name for name in names if not self._is_wanted(Path(folder, name))}
 
     def _is_wanted(self, path: Path) -> bool:
-        """False for generated and secret files, devices and the like, and links that lead out of the copy."""
+        """True if a path is copied: not if it is generated or secret, a device, a trial, or a link out of the project."""
         mode = path.lstat().st_mode
         if path.name in SKIPPED_FOLDERS or path == self._artifacts or (path / "pyvenv.cfg").exists():
             return False
@@ -122,15 +129,15 @@ class TrialTree:
             return inside and not os.path.isabs(os.readlink(path))
         if stat.S_ISDIR(mode):
             is_ours = path.parent == self._home.parent and path.name.startswith("graphbus-")
-            return not is_ours  # TMPDIR may be in the project
+            return not is_ours  # the folder of temporary files may be in the project
         return stat.S_ISREG(mode) and not any(fnmatch(path.name, glob) for glob in _SKIPPED_FILES)
 
 
-_MOST_CHARACTERS, _MOST_LINES = 2000, 20
+_MAX_CHARACTERS, _MAX_LINES = 2000, 20
 _ANY_ERROR = "an error"
-_OF_LIBRARY = ("CancelledError", "Empty", "FrozenInstanceError", "Full", "InvalidOperation", "JSONDecodeError")
-_LONGEST_FILE = 4_000_000
-_IN_TEXT = re.compile(r"^\s*([^\s:()\"']+\.\w+):(\d+)", re.MULTILINE)
+_LIBRARY_ERRORS = ("CancelledError", "Empty", "FrozenInstanceError", "Full", "InvalidOperation", "JSONDecodeError")
+_MAX_FILE_BYTES = 4_000_000
+_PLACE = re.compile(r"^\s*([^\s:()\"']+\.\w+):(\d+)", re.MULTILINE)
 
 
 class RaisedError(msgspec.Struct, frozen=True, array_like=True):
@@ -163,7 +170,7 @@ class ProjectFiles:
         self._names: dict[str, frozenset[str]] = {}
 
     def read_file(self, path: str) -> bytes | None:
-        """Return the bytes of a file; None if the project has no such file."""
+        """Return the bytes of a file; None if the project has no such file, or if it is too large or leads out of it."""
         if path in self._changed:
             return self._changed[path]
         parts = path.split("/")
@@ -172,38 +179,42 @@ class ProjectFiles:
         try:
             file = self._root / path
             is_ours = file.is_file() and file.resolve().is_relative_to(self._root.resolve())
-            return file.read_bytes() if is_ours and file.stat().st_size <= _LONGEST_FILE else None
+            return file.read_bytes() if is_ours and file.stat().st_size <= _MAX_FILE_BYTES else None
         except (OSError, ValueError):
             return None
 
     def known_line(self, path: str, line: int = 0) -> SourceLine:
-        """Return a place if the file exists, with the line if the file has it."""
+        """Return the place in a file, with its line if the file has that line; an unknown place if there is no such file."""
         text = self.read_file(path)
         if text is None:
             return SourceLine()
         return SourceLine(path, line if 0 < line <= text.count(b"\n") + 1 else 0)
 
     def last_known_line(self, steps: Iterable[tuple[str, int]]) -> SourceLine:
-        """Return the last step of a traceback that is a line of the project."""
+        """Return the last step of a traceback that is a line of the project; an unknown place if there is none."""
         return next(
-            (spot for spot in (self.known_line(*step) for step in reversed(list(steps))) if spot.line), SourceLine()
+            (place for place in (self.known_line(*step) for step in reversed(list(steps))) if place.line), SourceLine()
         )
 
     def known_lines_in(self, text: str) -> list[SourceLine]:
-        """Return the places at the beginning of lines of a text (`path:line`), each once."""
-        found = (self.known_line(path.removeprefix("./"), int(line[:9])) for path, line in _IN_TEXT.findall(text))
-        return list(dict.fromkeys(spot for spot in found if spot.line))
+        """Return the places in the project with which lines of a text begin (`path:line`), each once."""
+        found = (self.known_line(path.removeprefix("./"), int(line[:9])) for path, line in _PLACE.findall(text))
+        return list(dict.fromkeys(place for place in found if place.line))
 
     def test_name(self, name: str) -> str:
-        """Return the name of a test without parameters, up to the first part that its file does not define."""
-        path, *parts = name.partition("[")[0].split("::")
-        spot = self.known_line(path)
-        known = self._defined(path) if spot.path else frozenset()
-        kept = parts[: next((at for at, part in enumerate(parts) if part not in known), len(parts))]
-        return "::".join([spot.path, *kept]) if spot.path else "a test"
+        """Return the name of a test as a message may repeat it: without parameters and without parts that its file lacks.
 
-    def _defined(self, path: str) -> frozenset[str]:
-        """Return the names of all functions and classes in a file."""
+        Such a name is `tests/test_a.py::TestB::test_c`. It is cut before the first part that the file does not define. `a test`
+        is returned if the project has no such file.
+        """
+        path, *parts = name.partition("[")[0].split("::")
+        place = self.known_line(path)
+        known = self._find_defined_names(path) if place.path else frozenset()
+        kept = parts[: next((at for at, part in enumerate(parts) if part not in known), len(parts))]
+        return "::".join([place.path, *kept]) if place.path else "a test"
+
+    def _find_defined_names(self, path: str) -> frozenset[str]:
+        """Return the names of all functions and classes in a file; none if it has a syntax error."""
         if path not in self._names:
             try:
                 tree = syntax.parse(self.read_file(path) or b"")
@@ -216,31 +227,31 @@ class ProjectFiles:
 
 def error_name(name: str) -> str:
     """Return the name of an exception class of Python's library; `"an error"` for any other."""
-    if name in _OF_LIBRARY:
+    if name in _LIBRARY_ERRORS:
         return name
     found = getattr(builtins, name, None)
     return name if isinstance(found, type) and issubclass(found, BaseException) else _ANY_ERROR
 
 
 def list_known_names(found: Iterable[str], known: Collection[str], noun: str) -> str:
-    """List the names that are known, and say how many others there are."""
-    output = list(dict.fromkeys(found))
-    kept = [name for name in output if name in known]
-    others = len(output) - len(kept)
+    """Return a list of the names that are `known`, and the number of others: `Order, 2 agents of other names`."""
+    different = list(dict.fromkeys(found))
+    kept = [name for name in different if name in known]
+    others = len(different) - len(kept)
     return ", ".join([*kept, *([f"{others} {noun}{'s' if others > 1 else ''} of other names"] if others else [])])
 
 
 def shorten_output(text: str) -> str:
-    """Return the first lines of a text, for the user."""
+    """Return the first lines of a text, with `…` if there are more, for the user."""
     lines = text.strip().splitlines()
-    kept = "\n".join(lines[:_MOST_LINES])
-    is_whole = len(lines) <= _MOST_LINES and len(kept) <= _MOST_CHARACTERS
-    return kept if is_whole else f"{kept[:_MOST_CHARACTERS]} …"
+    kept = "\n".join(lines[:_MAX_LINES])
+    is_whole = len(lines) <= _MAX_LINES and len(kept) <= _MAX_CHARACTERS
+    return kept if is_whole else f"{kept[:_MAX_CHARACTERS]} …"
 
 
 SANDBOX_PROGRAMS = Path(__file__).with_name("sandbox_programs")
 NO_JAIL = (
-    "There is no jail on this machine in which changed code could run. Install bubblewrap (see `graphbus doctor`), "
+    "No isolated sandbox works on this machine, so changed code cannot run. Install bubblewrap (see `graphbus doctor`), "
     'or set isolation = "process" in [tool.graphbus.gate] if you trust this code enough to run it yourself.'
 )
 _OUTPUT_BYTES = 32_000_000
@@ -286,27 +297,31 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     """The line of JSON that `graphbus_watch.py` writes."""
 
     is_sound: bool
-    said: list[Json]
+    reports: list[Json]
     returncode: int
 
 
 class WatchedRun(NamedTuple):
-    """The end of a watched command, and the reports of our code in it.
+    """The end of a watched command, and the reports of the code of GraphBus in it.
 
     Attributes:
         done: How the process ended.
-        said: The reports in order, up to the first that was not authentic.
+        reports: The reports in order, up to the first that was not authentic.
         is_sound: All reports were authentic.
     """
 
     done: FinishedProcess
-    said: list[Json]
+    reports: list[Json]
     is_sound: bool
 
     def at(self, number: int, kind: type[_Read]) -> _Read | None:
-        """Return one report if it has the given type; else None."""
+        """Return the report with this index, converted to a type; None if there are no reports, or it has another type.
+
+        Raises:
+            IndexError: There are reports, but none with this index.
+        """
         try:
-            return msgspec.convert(self.said[number], kind) if self.said else None
+            return msgspec.convert(self.reports[number], kind) if self.reports else None
         except msgspec.ValidationError:
             return None
 
@@ -315,7 +330,7 @@ class TrialEnvironment:
     """Runs project code in a sandbox, on copies of the project.
 
     Args:
-        sandbox: None where there is no jail: then nothing runs.
+        sandbox: None where no isolated sandbox works: then no project code runs.
     """
 
     def __init__(self, config: ResolvedBuild, sandbox: Sandbox | None) -> None:
@@ -326,7 +341,7 @@ class TrialEnvironment:
         self._tree = TrialTree(config.root, config.artifacts_dir)
 
     def refuse_unverified(self, code: str, reason: str, path: str = "", output: str = "") -> RungVerdict:
-        """Refuse a change that cannot be tried, or let it pass with a remark if `allow_unverified` is set."""
+        """Return the verdict on a change that cannot be tried: a refusal, or NotRun if `allow_unverified` is set."""
         if self.config.settings.gate.allow_unverified:
             return NotRun(reason, code, output)
         return Refusal(code, reason, path, output=output)
@@ -347,17 +362,17 @@ class TrialEnvironment:
         """The sandbox.
 
         Raises:
-            TrialImpossible: There is no jail.
+            TrialImpossible: No isolated sandbox works.
         """
         if self._sandbox is None:
             raise TrialImpossible(NO_JAIL)
         return self._sandbox
 
     def copy(self, state: TreeState) -> AbstractContextManager[Path]:
-        """Return a context with the folder of a copy of the project in a state.
+        """Return a context manager that yields the folder of a copy of the project in a state.
 
         Raises:
-            TrialImpossible: There is no jail, or too much to copy.
+            TrialImpossible: No isolated sandbox works, or there is too much to copy.
         """
         if self._sandbox is None:
             raise TrialImpossible(NO_JAIL)
@@ -370,11 +385,15 @@ class TrialEnvironment:
         return list(dict.fromkeys(str(seen / path) for path in relative))
 
     def strip_copy_path(self, text: str, folder: Path) -> str:
-        """Return the output of a command with paths relative to its copy."""
+        """Return the output of a command in a copy with the path of the copy replaced by `.`."""
         return text.replace(str(self.sandbox.visible_path(folder)), ".")
 
     def limits_after(self, before_s: float, longest_s: float = inf) -> Limits:
-        """Return the limits of a run that took `before_s` without the change: a slow one gets more time than `timeout_s`."""
+        """Return the limits of a run. Its time limit is `timeout_s` of the settings, or `longest_s` if that is less.
+
+        `before_s` is the time that the run used without the change. With the change it may take `_MARGIN` times as long, even
+        beyond that limit.
+        """
         whole_s = min(longest_s, self.limits.timeout_s)
         return self.limits._replace(timeout_s=max(whole_s, _MARGIN * min(before_s, whole_s)))
 
@@ -390,15 +409,21 @@ class TrialEnvironment:
         """Run a command in a copy, with the programs of this Python first in PATH.
 
         Args:
+            command: Program and arguments.
+            folder: The copy.
             environment: Further variables.
             longest_s: A time limit that is shorter than `timeout_s`.
             before_s: The time that the command used without the change.
+
+        Raises:
+            TrialImpossible: No isolated sandbox works.
+            NotJudgedError: GBE332, the machine is too busy.
         """
         bin_first = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         limits = self.limits_after(before_s, longest_s)._replace(output_bytes=_OUTPUT_BYTES)
         more = {"PATH": bin_first, **environment}
         return self.sandbox.run(
-            command, folder, limits=limits, environment=more, readable=[SANDBOX_PROGRAMS, *_programs(command)]
+            command, folder, limits=limits, environment=more, readable=[SANDBOX_PROGRAMS, *_find_program_paths(command)]
         )
 
     def run_trial(
@@ -412,7 +437,7 @@ class TrialEnvironment:
         longest_s: float = inf,
         before_s: float = 0.0,
     ) -> WatchedRun:
-        """Import modules of a state, then make calls, or run the text of a test, all in one process; see `graphbus_trial.py`.
+        """Import modules of a state, make calls and run a test, all in one process; see `graphbus_trial.py`.
 
         Raises:
             TrialImpossible: As `copy`.
@@ -432,7 +457,10 @@ class TrialEnvironment:
         longest_s: float = inf,
         before_s: float = 0.0,
     ) -> WatchedRun:
-        """Run a command in a copy and collect the reports of our code in it, see `graphbus_watch.py`; arguments as for `run`."""
+        """Run a command in a copy and collect the reports of the code of GraphBus in it, see `graphbus_watch.py`.
+
+        Arguments and errors are those of `run`. If the watcher leaves no record, the result has no reports and is not sound.
+        """
         watch = [sys.executable, "-I", "-S", str(SANDBOX_PROGRAMS / "graphbus_watch.py"), *command]
         done = self.run(watch, folder, environment, longest_s=longest_s, before_s=before_s)
         try:
@@ -440,11 +468,14 @@ class TrialEnvironment:
         except msgspec.DecodeError:
             return WatchedRun(done._replace(stdout=""), [], False)
         done = done._replace(returncode=record.returncode, stdout="")
-        return WatchedRun(done, record.said, record.is_sound)
+        return WatchedRun(done, record.reports, record.is_sound)
 
 
-def _programs(command: Sequence[str]) -> list[Path]:
-    """Return the programs that a command names by absolute paths, with their virtual environments, to make them readable."""
+def _find_program_paths(command: Sequence[str]) -> list[Path]:
+    """Return the paths that a command needs to read for the programs that it names by absolute paths.
+
+    These are the programs, or for one in a virtual environment, that environment and the real file.
+    """
     found = []
     for program in (Path(word) for word in command if _is_program(word)):
         home = program.parent.parent
@@ -453,6 +484,7 @@ def _programs(command: Sequence[str]) -> list[Path]:
 
 
 def _is_program(word: str) -> bool:
+    """True for the absolute path of an executable file."""
     return os.path.isabs(word) and os.path.isfile(word) and os.access(word, os.X_OK)
 
 

@@ -38,11 +38,12 @@ from graphbus_core.editing.rungs.trial_environment import (
     why_not_tried,
 )
 from graphbus_core.editing.sandboxes.process import FinishedProcess, Sandbox
+from graphbus_core.errors.machine_paths import remove_paths
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.schema.json import Json
 
 MAX_CHARACTERS = 20_000
-_FUNCTION = re.compile(r"\bdef\s+(test\w*)")
+_TEST_FUNCTION = re.compile(r"\bdef\s+(test\w*)")
 
 
 # --- objections --------------------------------------------------------------------------------------
@@ -68,10 +69,12 @@ class _Outcomes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> set[str]:
+        """The names of the tests that passed."""
         return {name for name, outcome in self.outcomes.items() if outcome == "passed"}
 
     @property
     def failed(self) -> dict[str, str]:
+        """The tests that failed, with their outcomes."""
         return {name: outcome for name, outcome in self.outcomes.items() if outcome.startswith("failed")}
 
 
@@ -83,18 +86,24 @@ class Objections:
         self._tried: dict[tuple[str, str, str], Objection] = {}
 
     def try_out(self, base: TreeState, head: TreeState, project: Project, text: str) -> Objection:
-        """Run a test with and without a change.
+        """Run the test of an objection without and with a change; return whether the objection holds, and why.
 
         Args:
+            base: The state without the change.
+            head: The state with it.
             project: The project, for its import roots.
             text: A Python file with functions whose names begin with `test`; they take no arguments and may be async.
         """
         key = (base.digest, head.digest, text)
         if key not in self._tried:
-            self._tried[key] = self._try_out(base, head, project, text)
+            self._tried[key] = self._try_without_cache(base, head, project, text)
         return self._tried[key]
 
-    def _try_out(self, base: TreeState, head: TreeState, project: Project, text: str) -> Objection:
+    def _try_without_cache(self, base: TreeState, head: TreeState, project: Project, text: str) -> Objection:
+        """Run the test without the change, then with it. If that shows a failure, run it without the change once more.
+
+        If the third run differs from the first, the test is flaky, and the objection does not hold.
+        """
         if len(text) > MAX_CHARACTERS:
             return Objection(False, f"the test is longer than {MAX_CHARACTERS} characters")
         try:
@@ -111,26 +120,33 @@ class Objections:
         return broken
 
     def _run(self, state: TreeState, project: Project, text: str, before_s: float = 0.0) -> _Outcomes | None:
-        """Run the tests in a state; None if the process ended before it could report the results."""
-        heard = self._environment.run_trial(state, project.index.import_roots, test=text, before_s=before_s)
-        found = heard.at(-1, _Outcomes) if heard.is_sound and not heard.done.timed_out else None
-        return msgspec.structs.replace(_trusted_part(found, text), used_s=heard.done.used_s) if found else None
+        """Run the tests in a state; return None if there is no authentic report: the process ended early or took too long.
+
+        `before_s` is the time that they used without the change; 0 for the run without it.
+        """
+        run = self._environment.run_trial(state, project.index.import_roots, test=text, before_s=before_s)
+        found = run.at(-1, _Outcomes) if run.is_sound and not run.done.timed_out else None
+        return msgspec.structs.replace(_keep_trusted_part(found, text), used_s=run.done.used_s) if found else None
 
 
-def _trusted_part(found: _Outcomes, text: str) -> _Outcomes:
-    """Keep only names that stand in the text of the test, and exception classes of Python: the process is not trusted."""
-    tests = set(_FUNCTION.findall(text))
-    outcomes = {name: _trusted_outcome(outcome) for name, outcome in found.outcomes.items() if name in tests}
+def _keep_trusted_part(found: _Outcomes, text: str) -> _Outcomes:
+    """Return the outcomes that a message may repeat, because the process that reported them is not trusted.
+
+    They have only names of tests that stand in the text of the test, and exception classes of Python.
+    """
+    tests = set(_TEST_FUNCTION.findall(text))
+    outcomes = {name: _keep_trusted_outcome(outcome) for name, outcome in found.outcomes.items() if name in tests}
     return _Outcomes(outcomes=outcomes, error=error_name(found.error) if found.error else "")
 
 
-def _trusted_outcome(outcome: str) -> str:
-    """Return an outcome with nothing in it that project code could have made up."""
+def _keep_trusted_outcome(outcome: str) -> str:
+    """Return an outcome in which the class of an error is one of Python, or `an error`."""
     kind, _, name = outcome.partition(": ")
     return kind if kind in ("passed", "skipped") else f"failed: {error_name(name)}"
 
 
 def _why_nothing_passed(before: _Outcomes | None) -> str:
+    """Return why a run without the change in which no test passed proves nothing; None stands for a run without a report."""
     if before is None:
         return "the test does not end without the change"
     if before.error:
@@ -142,7 +158,10 @@ def _why_nothing_passed(before: _Outcomes | None) -> str:
 
 
 def _judge_objection(before: _Outcomes, after: _Outcomes | None) -> Objection:
-    """Compare a run without the change and one with it: the objection holds if a test passes only without."""
+    """Compare a run without the change and one with it: the objection holds if a test passes without and fails with it.
+
+    It also holds if the tests can be loaded only without the change. `after` is None if that run has no report.
+    """
     if after is None:
         return Objection(False, "the test does not end with the change")
     if after.error:
@@ -177,90 +196,101 @@ class _ImportTrials:
         self._imported: dict[str, _Imported | FinishedProcess] = {}
         self._used_s: dict[str, float] = {}
         self.answers: dict[str, list[Json]] = {}
-        """Digest of a state -> the reports on the calls that were made after the imports, if all were made."""
+        """Digest of a state -> the reports on the calls made after the imports; absent if not all of them were made."""
 
     def check(self, base: TreeState, head: TreeState, project: Project, calls: Sequence[Json] = ()) -> RungVerdict:
-        """Import every module with an agent, then make the calls of G8 in the same process, because starting one costs most.
+        """Import every module with an agent, and return the verdict of G5.
 
-        A module that does not import without the change either refuses the change only if the change concerns it.
+        The calls of G8 are made in the same process, because starting one costs most. If a module does not import without
+        the change either, the change is refused only if it concerns that module.
         """
-        failures = self._failures(head, project, calls)
-        known = self._failures(base, project) if failures else {}
-        if "" in failures and "" not in known:  # nearly out of time without the change: try again with more time
-            failures = self._failures(head, project, before_s=self._used_s[base.digest])
-        fresh = [problem for module, problem in failures.items() if _is_fresh(problem, known.get(module))]
-        if fresh:
-            return fresh[0]
+        failures = self._find_failures(head, project, calls)
+        known = self._find_failures(base, project) if failures else {}
+        if "" in failures and "" not in known:  # without the change, the time may just have sufficed: allow more
+            failures = self._find_failures(head, project, before_s=self._used_s[base.digest])
+        new = [problem for module, problem in failures.items() if _is_caused_by_change(problem, known.get(module))]
+        if new:
+            return new[0]
         untried = [problem for problem in failures.values() if problem.code != "G5.nodes"]
         for problem in untried:
-            if problem.path in ("", *changed_paths(base, head)):
+            if problem.path in ("", *changed_paths(base, head)):  # it concerns the change, which is not verified then
                 is_slow = problem.code == "G5.timeout"
                 hint = "Raise timeout_s in [tool.graphbus.gate]." if is_slow else "Install what it needs here."
-                said = f"Without the change, too: {problem.message} {hint}"
-                return self._environment.refuse_unverified("G5.unverified", said, problem.path, problem.output)
+                message = f"Even without the change: {problem.message} {hint}"
+                return self._environment.refuse_unverified("G5.unverified", message, problem.path, problem.output)
         if not untried:
             return None
-        return PassedWithNote(f"Without the change, too: {untried[0].message}", untried[0].output)
+        return PassedWithNote(f"Even without the change: {untried[0].message}", untried[0].output)
 
-    def _failures(
+    def _find_failures(
         self, state: TreeState, project: Project, calls: Sequence[Json] = (), before_s: float = 0.0
     ) -> _Failures:
-        """Return module -> what is wrong; the empty name stands for a process that ended before it could report."""
+        """Import a state; return module -> what is wrong. The key `""` means that the process ended before its report."""
         wanted: dict[str, list[str]] = {}
         for agent in project.definitions:
             wanted.setdefault(agent.module, []).append(agent.name)
-        result = self._import(state, project, sorted(wanted), calls, before_s)
+        result = self._import_modules(state, project, sorted(wanted), calls, before_s)
         if isinstance(result, FinishedProcess):
-            return {"": _import_ended(result, self._environment.limits.timeout_s)}
+            return {"": _refusal_of_early_end(result, self._environment.limits.timeout_s)}
         files, failures = self._environment.files_in(state), _Failures()
         for module, names in wanted.items():
-            path, found = _path_of(project, module), result.nodes.get(module, [])
+            path, found = _find_path(project, module), result.nodes.get(module, [])
             if module in result.errors:
-                failures[module] = _import_error(module, result.errors[module], files, path)
+                failures[module] = _refusal_of_import_error(module, result.errors[module], files, path)
             elif sorted(found) != sorted(names):
                 defined = list_known_names(found, names, "agent") or "no agent"
                 message = f"{module} defines {defined}; its text shows {', '.join(names)}."
                 failures[module] = Refusal("G5.nodes", message, path, output=", ".join(found))
         return failures
 
-    def _import(
+    def _import_modules(
         self, state: TreeState, project: Project, modules: list[str], calls: Sequence[Json], before_s: float
     ) -> _Imported | FinishedProcess:
+        """Import modules in a state and make the calls; return the result, or how the process ended without one.
+
+        The result of a state is cached, but with a `before_s` above 0 the process runs again.
+        """
         if state.digest not in self._imported or before_s:
             roots, longest_s = project.index.import_roots, LONGEST_S if calls else inf
-            heard = self._environment.run_trial(
+            run = self._environment.run_trial(
                 state, roots, modules=modules, calls=calls, longest_s=longest_s, before_s=before_s
             )
-            if calls and not heard.said:  # a call may have ended the process: import again, without calls
-                heard = self._environment.run_trial(state, roots, modules=modules)
-            self._imported[state.digest] = heard.at(0, _Imported) or heard.done
-            self._used_s[state.digest] = heard.done.used_s
-            if calls and heard.said[-1:] == [["end"]]:
-                self.answers[state.digest] = heard.said[1:]
+            if calls and not run.reports:  # a call may have ended the process: import again, without calls
+                run = self._environment.run_trial(state, roots, modules=modules)
+            self._imported[state.digest] = run.at(0, _Imported) or run.done
+            self._used_s[state.digest] = run.done.used_s
+            if calls and run.reports[-1:] == [["end"]]:
+                self.answers[state.digest] = run.reports[1:]
         return self._imported[state.digest]
 
 
-def _import_ended(done: FinishedProcess, timeout_s: float) -> Refusal:
+def _refusal_of_early_end(done: FinishedProcess, timeout_s: float) -> Refusal:
+    """Return the refusal for an import process that ended before it could report."""
     if done.timed_out:
         return Refusal("G5.timeout", f"Importing takes longer than timeout_s ({timeout_s:g} s).")
-    said = f"The process ended while importing (exit status {done.returncode})."
-    return Refusal("G5.import", said, output=done.stderr)
+    message = f"The process ended while importing (exit status {done.returncode})."
+    return Refusal("G5.import", message, output=done.stderr)
 
 
-def _import_error(module: str, error: RaisedError, files: ProjectFiles, path: str) -> Refusal:
-    spot = files.last_known_line(error.steps)
-    said = f"{module} does not import: {error_name(error.name)}"
-    if spot.path not in ("", path):
-        said, spot = f"{said} at {spot}", SourceLine()
-    return Refusal("G5.import", f"{said}.", path, spot.line, str(error))
+def _refusal_of_import_error(module: str, error: RaisedError, files: ProjectFiles, path: str) -> Refusal:
+    """Return the refusal for a module, at `path`, that raises when it is imported; the place is named if it is in `files`."""
+    place = files.last_known_line(error.steps)
+    message = f"{module} does not import: {error_name(error.name)}"
+    if place.path not in ("", path):
+        message, place = f"{message} at {place}", SourceLine()
+    return Refusal("G5.import", f"{message}.", path, place.line, str(error))
 
 
-def _is_fresh(problem: Refusal, known: Refusal | None) -> bool:
-    """True for a failure that the change has caused: there was none before, or the module defined other agents."""
+def _is_caused_by_change(problem: Refusal, known: Refusal | None) -> bool:
+    """True if the change has caused a failure; `known` is the failure without the change, None if there was none.
+
+    If the module defined other agents than its text shows without the change, any other failure with it counts, too.
+    """
     return known is None or (known.code == "G5.nodes" and problem != known)
 
 
-def _path_of(project: Project, module: str) -> str:
+def _find_path(project: Project, module: str) -> str:
+    """Return the path of the agents in a module; empty if it has none."""
     return next((agent.path for agent in project.definitions if agent.module == module), "")
 
 
@@ -268,8 +298,8 @@ _NUMBER = re.compile(r"(?<!\w)\d+(?!\w)")
 _NO_FINDING = re.compile(
     r"\s*\d*\s*[|^]|\s*$|Found \d+ |\[\*\] \d+ fixable|All checks passed|Success: |\d+ (errors?|warnings?|files?)\b"
 )
-_PLAIN = {"RUFF_OUTPUT_FORMAT": "concise", "NO_COLOR": "1", "TERM": "dumb"}
-_MISSING = (126, 127)
+_PLAIN_OUTPUT = {"RUFF_OUTPUT_FORMAT": "concise", "NO_COLOR": "1", "TERM": "dumb"}
+_NOT_RUNNABLE = (126, 127)
 
 
 # --- G7 ----------------------------------------------------------------------------------------------
@@ -298,7 +328,7 @@ class _CheckTrials:
         self._found: dict[tuple[str, ...], _CheckRun] = {}
 
     def check(self, base: TreeState, head: TreeState) -> RungVerdict:
-        """Run each command of `checks` on both states; refuse at the first that finds something new."""
+        """Run each command of `checks` on both states, up to the first that finds something new; return the verdict of G7."""
         commands = [command for command in self._environment.config.settings.gate.checks if command]
         if not commands:
             return NotRun("No `checks` are set in [tool.graphbus.gate].")
@@ -310,53 +340,61 @@ class _CheckTrials:
         return verdict
 
     def _check_command(self, command: tuple[str, ...], base: TreeState, head: TreeState) -> RungVerdict:
-        name = " ".join(command)
+        """Run one command on both states, and refuse the change if the command finds something new or fails only with it.
+
+        Lines that differ only in their numbers are not new. Without a failing exit status, nothing is refused.
+        """
+        name = remove_paths(" ".join(command))
         before = self._run_command(command, base)
-        obstacle = _obstacle(before)
+        obstacle = _why_inconclusive(before)
         if obstacle:
-            said = f"Without the change, too, {name} {obstacle}."
-            return self._environment.refuse_unverified("G7.unverified", said)
+            message = f"Even without the change, {name} {obstacle}."
+            return self._environment.refuse_unverified("G7.unverified", message)
         after = self._run_command(command, head, before.used_s)
-        if _obstacle(after):
-            return Refusal("G7.checks", f"With the change, {name} {_obstacle(after)}.")
-        fresh = [after.shown[line] for line in after.lines - before.lines]
-        if after.returncode and (fresh or not before.returncode):
-            spots = self._environment.files_in(head).known_lines_in("\n".join(fresh))
-            more = f", also at {', '.join(map(str, spots[1:6]))}" if spots[1:] else ""
-            said = f"{name} finds something new{more}." if fresh else f"{name} fails."
-            return Refusal("G7.checks", said, *(spots[0] if spots else ("", 0)), "\n".join(fresh))
+        if _why_inconclusive(after):
+            return Refusal("G7.checks", f"With the change, {name} {_why_inconclusive(after)}.")
+        new = [after.shown[line] for line in after.lines - before.lines]
+        if after.returncode and (new or not before.returncode):
+            places = self._environment.files_in(head).known_lines_in("\n".join(new))
+            more = f", also at {', '.join(map(str, places[1:6]))}" if places[1:] else ""
+            message = f"{name} finds something new{more}." if new else f"{name} fails."
+            return Refusal("G7.checks", message, *(places[0] if places else ("", 0)), "\n".join(new))
         return None
 
     def _run_command(self, command: tuple[str, ...], state: TreeState, before_s: float = 0.0) -> _CheckRun:
+        """Run a command on a copy of a state, and return its findings; cached.
+
+        `before_s` is the time that it used without the change; 0 for the run without it.
+        """
         key = (state.digest, *command)
         if key not in self._found:
             with self._environment.copy(state) as folder:
-                done = self._environment.run(command, folder, _PLAIN, before_s=before_s)
+                done = self._environment.run(command, folder, _PLAIN_OUTPUT, before_s=before_s)
                 text = self._environment.strip_copy_path(f"{done.stdout}\n{done.stderr}", folder)
             lines = [line for line in text.splitlines() if not _NO_FINDING.match(line)]
-            shown = {_without_numbers(line): line.strip() for line in lines}
-            counted = Counter(_without_numbers(line) for line in lines)
+            shown = {_mask_numbers(line): line.strip() for line in lines}
+            counted = Counter(_mask_numbers(line) for line in lines)
             self._found[key] = _CheckRun(counted, shown, done.returncode, done.timed_out, done.used_s)
         return self._found[key]
 
 
-def _without_numbers(line: str) -> str:
+def _mask_numbers(line: str) -> str:
     """Return a line with all numbers replaced by 0, so that line numbers do not matter."""
     return _NUMBER.sub("0", line).strip()
 
 
-def _obstacle(found: _CheckRun) -> str:
-    """Say why the output of a command proves nothing, as the end of a sentence; empty if it does."""
+def _why_inconclusive(found: _CheckRun) -> str:
+    """Return why the output of a command proves nothing, as the end of a sentence; empty if it can be used."""
     if found.timed_out:
         return "takes longer than timeout_s"
-    return "is not installed where changed code runs" if found.returncode in _MISSING else ""
+    return "is not installed where changed code runs" if found.returncode in _NOT_RUNNABLE else ""
 
 
 class Trials:
     """The rungs G5 to G8 and the objections of one session.
 
     Args:
-        sandbox: None where there is no jail: then no project code runs, and every rung here is unverified.
+        sandbox: None where no isolated sandbox works: then no project code runs, and every rung here is unverified.
 
     Attributes:
         objections: Runs the tests with which evaluators object.

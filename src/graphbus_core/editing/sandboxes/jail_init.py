@@ -1,18 +1,18 @@
-"""The first process in a jail: a program of its own, run by `python -I -S`, never imported by GraphBus.
+"""The first process in an isolated sandbox: a separate program, run by `python -I -S`, never imported by GraphBus.
 
 Theory of operation
 ===================
     GraphBus -> bubblewrap --------------------------> this program, pid 1 -> the command, behind Landlock
     GraphBus -> this program -> unshare, new root ---> this program, pid 1 -> the command, behind Landlock
 
-With bubblewrap the walls stand already. Without it (`spec["build"]`) this program builds them: new namespaces, a root made of
-tmpfs and bind mounts, `pivot_root`, and the old root unmounted. Then it starts the command, which first gives up all rights and
-sets its limits and the seccomp filter. When the command ends, this process ends, and the kernel ends all others with pid 1.
+With bubblewrap the isolation is already there. Without it (`spec["build"]`) this program sets it up: new namespaces, a root made
+of tmpfs and bind mounts, `pivot_root`, and the old root unmounted. Then it starts the command, which first gives up all rights
+and sets its limits and the seccomp filter. When the command ends, this process ends, and the kernel ends all others with pid 1.
 
 The exit status goes over a pipe that only this process has. No other process can write into its memory: it is not dumpable, it
 runs as root only if the command does not, and `/proc` is read-only, which Landlock enforces again where the kernel has it.
 
-`spec` is the JSON that `jails._spec` writes. The numbers below are constants of the Linux kernel; Python has no names for them.
+`spec` is the JSON that `jails._make_spec` writes. The numbers below are constants of the Linux kernel that Python does not name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Spec = dict[str, Any]
 
 
 def main() -> NoReturn:
-    """Build the walls that are missing, start the command, wait for its end and report its exit status."""
+    """Set up the isolation if bubblewrap has not, start the command, wait for its end and report its exit status."""
     spec: _Spec = json.loads(sys.argv[1])
     command = sys.argv[2:]
     os.umask(0o022)
@@ -55,12 +55,12 @@ def main() -> NoReturn:
     _prctl(_DUMPABLE, 0)
     _prctl(_NO_NEW_PRIVS, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _yield_to_others()
+    _lower_priority()
     child = os.fork()
     if child == 0:
         _become_command(spec, command)
     os.close(0)
-    while True:
+    while True:  # process 1 also waits for orphans
         pid, status = os.wait()
         if pid == child:
             code = os.waitstatus_to_exitcode(status)
@@ -69,7 +69,7 @@ def main() -> NoReturn:
 
 
 def _become_command(spec: _Spec, command: list[str]) -> NoReturn:
-    """In the child: give up all rights, set the limits, and execute the command."""
+    """In the child process: give up all rights, set the limits, write `ready` to the status pipe, and execute the command."""
     try:
         os.setsid()
         if spec["drop"]:
@@ -87,7 +87,7 @@ def _become_command(spec: _Spec, command: list[str]) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         os.write(spec["status"], b"ready\n")
     except OSError as error:
-        os.write(2, f"the jail cannot be entered: {error}\n".encode())
+        os.write(2, f"starting the command failed: {error}\n".encode())
         os._exit(125)
     try:
         os.execvpe(command[0], command, os.environ)  # noqa: S606 - it becomes the command
@@ -96,7 +96,7 @@ def _become_command(spec: _Spec, command: list[str]) -> NoReturn:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def _yield_to_others() -> None:
+def _lower_priority() -> None:
     """Give all other processes of the machine precedence on the processor and the disk."""
     os.nice(_NICER)
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -104,6 +104,7 @@ def _yield_to_others() -> None:
 
 
 def _set_limits(limits: dict[str, int]) -> None:
+    """Set the limits of this process, e.g. `{"CPU": 61}`, none above its present hard limit, and forbid core dumps."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -118,17 +119,17 @@ def _install_filter(steps: bytes) -> None:
     """Install the seccomp filter for this process and its children; it cannot be removed."""
     kept = ctypes.create_string_buffer(steps, len(steps))
     program = struct.pack("@HP", len(steps) // 8, ctypes.addressof(kept))
-    _checked(_libc.prctl(_SECCOMP, ctypes.c_ulong(_FILTER), program, 0, 0), "seccomp")
+    _check_result(_libc.prctl(_SECCOMP, ctypes.c_ulong(_FILTER), program, 0, 0), "seccomp")
 
 
-# --- walls: namespaces and a root of its own ----------------------------------------------------
+# --- isolation: namespaces and a root of its own ------------------------------------------------
 
 
 def _enter_namespaces(spec: _Spec) -> None:
-    """Create the namespaces and fork: the child, which returns, is process 1 in them; the parent waits for it and exits."""
+    """Create the namespaces and fork. Only the child returns, as process 1 in them; the parent waits for it and exits."""
     user, group, inner = os.geteuid(), os.getegid(), spec["users"]
     kinds = [kind for kind in _NS if kind != "user" or spec["userns"]]
-    _checked(_libc.unshare(sum(_NS[kind] for kind in kinds)), "unshare")
+    _check_result(_libc.unshare(sum(_NS[kind] for kind in kinds)), "unshare")
     if spec["userns"]:
         for name, text in (
             ("setgroups", "deny"),
@@ -147,16 +148,19 @@ def _enter_namespaces(spec: _Spec) -> None:
 
 
 def _build_root(spec: _Spec) -> None:
-    """Build a root that contains only what may be seen, make it the root, and unmount the old one."""
+    """Build a tree that contains only what may be seen, make it the root, and unmount the old root.
+
+    Meanwhile the old root is at `/old` and the new one at `/new`.
+    """
     _mount("", "/", "", _REC | _PRIVATE)
-    _mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, "mode=0755")  # noqa: S108 - a place to stand on, not a file
+    _mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, "mode=0755")  # noqa: S108 - a mount point, not a file
     os.mkdir("/tmp/old")  # noqa: S108
     os.mkdir("/tmp/new")  # noqa: S108
-    _pivot("/tmp", "/tmp/old")  # noqa: S108
+    _pivot_root("/tmp", "/tmp/old")  # noqa: S108
     os.chdir("/")
     _mount("tmpfs", _NEW, "tmpfs", _NOSUID | _NODEV, "mode=0755")
-    rooms = [(place, spec["disk_bytes"], 0o1777, _NODEV) for place in spec["own"]]
-    for place, size, mode, no_devices in (*rooms, ("/dev", 65536, 0o755, 0)):
+    tmpfs_folders = [(place, spec["disk_bytes"], 0o1777, _NODEV) for place in spec["own"]]
+    for place, size, mode, no_devices in (*tmpfs_folders, ("/dev", 65536, 0o755, 0)):
         os.makedirs(_NEW + place)
         _mount("tmpfs", _NEW + place, "tmpfs", _NOSUID | no_devices, f"size={size},nr_inodes=65536,mode={mode:o}")
     os.mkdir(_NEW + "/dev/shm")  # noqa: S108
@@ -171,28 +175,29 @@ def _build_root(spec: _Spec) -> None:
     outer = [read for read in spec["reads"] if not _is_under(read[1], spec["place"])]
     for source, place in outer:
         _bind("/old" + source, _NEW + place, _READ_ONLY)
-    for aim, place in spec["links"]:
+    for target, place in spec["links"]:
         os.makedirs(os.path.dirname(_NEW + place), exist_ok=True)
-        os.symlink(aim, _NEW + place)
+        os.symlink(target, _NEW + place)
     _bind("/old" + spec["cwd"], _NEW + spec["place"])
     for source, place in spec["reads"]:
         if _is_under(place, spec["place"]):
             _bind("/old" + source, _NEW + place, _READ_ONLY)
-    _checked(_libc.umount2(b"/old", _DETACH), "umount2")
+    _check_result(_libc.umount2(b"/old", _DETACH), "umount2")
     os.chdir(_NEW)
-    _pivot(".", ".")
-    _checked(_libc.umount2(b".", _DETACH), "umount2")
+    _pivot_root(".", ".")
+    _check_result(_libc.umount2(b".", _DETACH), "umount2")
     os.chdir("/")
     for place in ("/proc", "/dev", "/"):
         _set_attributes(place, _READ_ONLY, 0)
 
 
 def _is_under(path: str, folder: str) -> bool:
+    """True for a path below the folder."""
     return path.startswith(f"{folder}/")
 
 
 def _bind(source: str, place: str, attributes: int = 0) -> None:
-    """Make a file or folder of the old root visible at `place`."""
+    """Make a file or folder of the old root visible at `place`, with further mount attributes."""
     if os.path.isdir(source):
         os.makedirs(place, exist_ok=True)
     else:
@@ -204,23 +209,30 @@ def _bind(source: str, place: str, attributes: int = 0) -> None:
 
 
 def _mount(source: str, place: str, kind: str, flags: int, data: str = "") -> None:
+    """Call `mount(2)`, with NULL for an empty text; raise OSError if it fails."""
     words = [word.encode() or None for word in (source, place, kind)]
-    _checked(_libc.mount(*words, ctypes.c_ulong(flags), data.encode() or None), f"mount {place}")
+    _check_result(_libc.mount(*words, ctypes.c_ulong(flags), data.encode() or None), f"mount {place}")
 
 
 def _set_attributes(place: str, attributes: int, at: int) -> None:
-    """Add mount attributes and keep the present ones, which `mount` with MS_REMOUNT would have to repeat."""
+    """Add mount attributes to those of a mount; `at` are the flags of `mount_setattr(2)`.
+
+    `mount` with MS_REMOUNT would replace the present ones.
+    """
     wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
     arguments = (ctypes.c_long(-100), place.encode(), ctypes.c_uint(at), ctypes.byref(wanted), ctypes.c_size_t(32))
-    _checked(_libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *arguments), f"mount_setattr {place}")
+    _check_result(_libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *arguments), f"mount_setattr {place}")
 
 
-def _pivot(new: str, old: str) -> None:
-    _checked(_libc.syscall(ctypes.c_long(_PIVOT_ROOT[os.uname().machine]), new.encode(), old.encode()), "pivot_root")
+def _pivot_root(new: str, old: str) -> None:
+    """Make `new` the root, and move the old root to `old`."""
+    _check_result(
+        _libc.syscall(ctypes.c_long(_PIVOT_ROOT[os.uname().machine]), new.encode(), old.encode()), "pivot_root"
+    )
 
 
 def _raise_loopback() -> None:
-    """Switch on the loopback device of the jail's own network."""
+    """Switch on the loopback device of the sandbox's own network."""
     import fcntl
     import socket
 
@@ -228,13 +240,13 @@ def _raise_loopback() -> None:
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh22x", b"lo", 0x1 | 0x40))
 
 
-# --- walls: Landlock -------------------------------------------------------------------------------
+# --- isolation: Landlock ---------------------------------------------------------------------------
 
 
 def _restrict_paths(spec: _Spec) -> None:
-    """Forbid access outside of the visible paths with Landlock too, for this process and its children; cannot be undone."""
+    """Forbid all access outside of the visible paths by Landlock, for this process and its children; it cannot be undone."""
     version = _landlock(_CREATE_RULESET, None, 0, 1)
-    known = _ALL_1
+    known = _ALL_1  # the rights of version 1; later versions know more, and version 6 restricts signals and sockets
     for since, bit in ((2, 13), (3, 14), (5, 15)):
         known |= (version >= since) << bit
     handled = (ctypes.c_uint64 * 3)(known, 0, 3 if version >= 6 else 0)
@@ -253,6 +265,7 @@ def _restrict_paths(spec: _Spec) -> None:
 
 
 def _allow_path(rules: int, place: str, rights: int) -> None:
+    """Add to a Landlock ruleset (`rules` is its descriptor) the rights to a file, or to a folder and all that is in it."""
     handle = os.open(place, os.O_PATH | os.O_CLOEXEC)
     if not os.path.isdir(place):
         rights &= _FILE_ONLY
@@ -262,21 +275,24 @@ def _allow_path(rules: int, place: str, rights: int) -> None:
 
 
 def _has_landlock() -> bool:
+    """True if the kernel supports Landlock: asked for its version, it returns a positive number."""
     return bool(_libc.syscall(ctypes.c_long(_CREATE_RULESET), None, 0, 1) > 0)
 
 
 def _landlock(number: int, *arguments: Any) -> int:
+    """Make the system call of Landlock with this number and return its result; raise OSError if it fails."""
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
-    result: int = _checked(_libc.syscall(ctypes.c_long(number), *words), "Landlock")
+    result: int = _check_result(_libc.syscall(ctypes.c_long(number), *words), "Landlock")
     return result
 
 
 def _prctl(option: int, value: int) -> None:
-    _checked(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
+    """Call `prctl(2)`; raise OSError if it fails."""
+    _check_result(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
 
 
-def _checked(result: int, what: str) -> int:
-    """Return the result of a call of the C library; a negative one raises OSError."""
+def _check_result(result: int, what: str) -> int:
+    """Return the result of a call of the C library; raise OSError, which names `what`, if it is negative."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -287,5 +303,5 @@ if __name__ == "__main__":
     try:
         main()
     except (OSError, KeyError) as reason:
-        os.write(2, f"the jail cannot be built: {reason}\n".encode())
+        os.write(2, f"isolating the command failed: {reason}\n".encode())
         os._exit(125)

@@ -1,4 +1,4 @@
-"""The sandbox without walls: a child process with limits. The jails start, watch and end their commands with the same code.
+"""The sandbox without isolation: a child process with limits. Isolated sandboxes run their commands with the same code.
 
 The command gets a session of its own, an environment from an allow list, no input, bounded output, and limits on time, memory,
 disk and processes. When a limit is reached, it is ended with all processes that it has started. It can reach the network and
@@ -28,26 +28,27 @@ from typing import NamedTuple, Protocol
 from graphbus_core.errors import NotJudgedError
 from graphbus_core.isolation import kill_marked_processes
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
-_BUSY = ("R", "D")
+_BUSY_STATES = ("R", "D")
 """The states of a thread that runs, or waits for a processor or a disk."""
-_WEIGH_S, _WEIGH_MEMORY_S = 0.2, 0.05
-_INODE = 1024
-"""The bytes that a file in memory counts besides its content."""
-_MOST_FILES = 4096
+_DISK_PAUSE_S, _MEMORY_PAUSE_S = 0.2, 0.05
+"""The shortest pauses between two measurements."""
+_INODE_BYTES = 1024
+"""The bytes that each file in memory counts, besides its content."""
+_MAX_OPEN_FILES = 4096
 _RESIDENT = re.compile(rb"^Vm(?:RSS|Swap):\s+(\d+) kB", re.MULTILINE)
 _PROPORTIONAL = re.compile(rb"^(?:Pss|SwapPss):\s+(\d+) kB", re.MULTILINE)
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
+_PASSED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
 _MARK = "INVOCATION_ID"
-"""The variable that marks all processes of a command. Services of systemd have it too, so it does not reveal a trial."""
-_MOST_LEFT = 64
-"""How often a pipe is read at the end: it may hold a mebibyte, and a process that is left may keep filling it."""
-_SMALLEST = 4096
+"""The variable that marks all processes of a command. Services of systemd have it too, so it does not reveal a test."""
+_MAX_FINAL_READS = 64
+"""How often pipes are read at the end: one may hold a mebibyte, and a process that still runs may keep filling it."""
+_MIN_FILE_BYTES = 4096
 """The bytes that a file counts at least: empty files use up the disk as well."""
 _KEPT_FREE = (2_000_000_000, 50_000)
-"""The bytes and files for which room is kept on the disk; half of the present room if that is less."""
-_LIMITS = """\
+"""The bytes and the number of files that must stay free on the disk; half of what is free now if that is less."""
+_LIMIT_SCRIPT = """\
 ulimit -c 0
 ulimit -t "$1"
 ulimit -f "$2"
@@ -67,7 +68,7 @@ class Limits(NamedTuple):
         patience: After this multiple of `timeout_s` in wall time the command is ended without a verdict: the machine is busy.
         memory_mb: The address space of each process, and the memory of all of them together; 0: no limit.
         file_size_mb: The size of each file that it writes.
-        processes: The number of processes at a time; 0: no limit. Outside of a jail, root is not bound by it.
+        processes: The number of processes at a time; 0: no limit. Without isolation, it does not bind root.
         output_bytes: How much is kept of its standard output and of its standard error; the rest is dropped.
         disk_mb: How much the folder that it runs in may grow, and how much its home and temporary folder may hold.
     """
@@ -82,10 +83,11 @@ class Limits(NamedTuple):
 
 
 class FinishedProcess(NamedTuple):
-    """The end of a command.
+    """How a command ended, and its output.
 
     Attributes:
         returncode: The exit status; negative if a signal ended it.
+        stderr: Its standard error, and at the end the reason if the limit on disk or memory ended it.
         timed_out: It used more than `timeout_s`.
         used_s: The time that it used, as `timeout_s` counts it.
     """
@@ -98,7 +100,7 @@ class FinishedProcess(NamedTuple):
 
 
 class Sandbox(Protocol):
-    """Runs commands; how well they are confined depends on the tier."""
+    """Runs commands; how far they are isolated depends on the tier."""
 
     @property
     def tier(self) -> str:
@@ -151,12 +153,12 @@ class ProcessSandbox:
         environment: Mapping[str, str] | None = None,
         readable: Sequence[Path] = (),
     ) -> FinishedProcess:
-        """Run a command to its end, then end all processes that it has left behind."""
+        """Run a command to its end with an empty home, then kill all processes that it has left behind; see `Sandbox.run`."""
         home = Path(tempfile.mkdtemp(prefix="graphbus-home-"))
         try:
             (home / "tmp").mkdir()
             variables = environment_of(home, {"TMPDIR": str(home / "tmp"), **(environment or {})})
-            return run_watched(_limited(command, limits), cwd, variables, limits, weighed=(cwd, home))
+            return run_watched(_make_limited_command(command, limits), cwd, variables, limits, measured=(cwd, home))
         finally:
             remove_tree(home)
 
@@ -167,27 +169,29 @@ def run_watched(
     variables: Mapping[str, str],
     limits: Limits,
     *,
-    weighed: Sequence[Path],
-    held: Sequence[str] = (),
-    passed: Sequence[int] = (),
+    measured: Sequence[Path],
+    in_memory: Sequence[str] = (),
+    fds: Sequence[int] = (),
 ) -> FinishedProcess:
-    """Run a command until it ends or reaches a limit, collect its output, and end all its processes.
+    """Run a command until it ends or reaches a limit, collect its output, and kill all its processes.
 
     Args:
+        command: Program and arguments.
+        cwd: The folder to run in.
         variables: Its whole environment, made by `environment_of`.
         limits: What it may use.
-        weighed: Folders whose growth counts against `limits.disk_mb`.
-        held: Folders in memory, by their paths in the jail, which count against `limits.memory_mb`.
-        passed: File descriptors that it inherits.
+        measured: Folders whose growth counts against `limits.disk_mb`.
+        in_memory: Folders in memory, by their paths in the sandbox, which count against `limits.memory_mb`.
+        fds: File descriptors that it inherits.
 
     Raises:
         NotJudgedError: GBE332, `limits.patience` ran out before the command had used its time.
     """
     deadline = time.monotonic() + limits.patience * limits.timeout_s
-    disk = _scale_for_disk(weighed, limits)
+    disk = _make_disk_meter(measured, limits)
     child = None
     try:
-        with _interrupted_later():
+        with _delay_interrupts():
             child = subprocess.Popen(
                 command,
                 cwd=cwd,
@@ -196,20 +200,21 @@ def run_watched(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                pass_fds=passed,
+                pass_fds=fds,
             )
         usage = _ProcessUsage(child)
-        memory = _Scale(_WEIGH_MEMORY_S, partial(_memory_excess, child.pid, limits.memory_mb << 20, held))
+        memory = _Meter(_MEMORY_PAUSE_S, partial(_describe_memory_excess, child.pid, limits.memory_mb << 20, in_memory))
 
         def must_end() -> bool:
-            return usage.look() > limits.timeout_s or bool(disk.look() or memory.look()) or time.monotonic() > deadline
+            """Measure if it is time to, and return whether a limit or the deadline was reached."""
+            return usage.poll() > limits.timeout_s or bool(disk.poll() or memory.poll()) or time.monotonic() > deadline
 
-        output = _listen(child, lambda: usage.has_ended() or must_end(), limits.output_bytes)
+        output = _collect_output(child, lambda: usage.has_ended() or must_end(), limits.output_bytes)
         excess = disk.excess or memory.excess
         is_judged = usage.has_ended() or usage.used_s > limits.timeout_s or bool(excess)
     finally:
         if child is not None:
-            _end_all(child, variables[_MARK])
+            _kill_command(child, variables[_MARK])
     if not is_judged:
         wall_s = limits.patience * limits.timeout_s
         raise NotJudgedError("GBE332", wall_s=wall_s, used_s=usage.used_s, timeout_s=limits.timeout_s)
@@ -220,37 +225,53 @@ def run_watched(
 
 
 @contextmanager
-def _interrupted_later() -> Iterator[None]:
-    """Delay Ctrl-C until the end of the block: in the middle of `Popen` it would leave a process that nobody knows."""
+def _delay_interrupts() -> Iterator[None]:
+    """Delay Ctrl-C until the end of the block: in the middle of `Popen` it would leave a process that is never ended."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield  # signals are not raised on this thread, or not at all
+        yield  # Ctrl-C raises no exception here: only the main thread gets it, and only from a Python handler
         return
-    held: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda *received: held.append(received))
+    delayed: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda *received: delayed.append(received))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        if held:
-            before(*held[0])
+        if delayed:
+            before(*delayed[0])
 
 
-def _limited(command: Sequence[str], limits: Limits) -> list[str]:
-    """Return a shell command that sets the limits and then executes the command; `preexec_fn` is not safe with threads."""
+def _make_limited_command(command: Sequence[str], limits: Limits) -> list[str]:
+    """Return a shell command that sets the limits of the kernel and then executes the command.
+
+    The `preexec_fn` of `Popen` could set them too, but it is not safe with threads.
+    """
     blocks = limits.file_size_mb * 2048
     kilobytes = limits.memory_mb * 1024
     processes = str(process_count() + limits.processes) if limits.processes else "0"
-    return ["/bin/sh", "-c", _LIMITS, "sh", str(cpu_seconds(limits)), str(blocks), str(kilobytes), processes, *command]
+    return [
+        "/bin/sh",
+        "-c",
+        _LIMIT_SCRIPT,
+        "sh",
+        str(cpu_seconds(limits)),
+        str(blocks),
+        str(kilobytes),
+        processes,
+        *command,
+    ]
 
 
 def cpu_seconds(limits: Limits) -> int:
-    """Return the kernel's limit for a single process, slightly above `timeout_s`, which is measured over all processes."""
+    """Return the processor seconds that the kernel allows each process: just above `timeout_s`, at which GraphBus ends it."""
     return max(1, int(limits.timeout_s) + 1)
 
 
 def process_count() -> int:
-    """Return how many processes and threads the machine has: the kernel's limit counts all of the user, not only ours."""
+    """Return how many processes and threads there are on the machine, 1024 if that is not known.
+
+    The kernel's limit counts all processes of the user, so it must be higher than the number of those that exist already.
+    """
     try:
         return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     except (OSError, IndexError, ValueError):
@@ -258,7 +279,7 @@ def process_count() -> int:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, even if folders in it are unreadable or nested deeper than a path can be long."""
+    """Remove a folder, even if folders in it are unreadable or nested too deeply for a path; errors are ignored."""
     with suppress(OSError, RecursionError):
         shutil.rmtree(folder)
     if folder.exists():
@@ -267,9 +288,9 @@ def remove_tree(folder: Path) -> None:
 
 
 def environment_of(home: Path, more: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of a command: allowed variables, its home, and the mark by which its processes are found."""
+    """Return the whole environment of a command: allowed variables, its home, the mark of its processes, and `more`."""
     return {
-        **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+        **{name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ},
         "HOME": str(home),
         "PYTHONHASHSEED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -279,24 +300,29 @@ def environment_of(home: Path, more: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _listen(child: subprocess.Popen[bytes], is_over: Callable[[], bool], cap: int) -> tuple[bytearray, bytearray]:
-    """Read standard output and error until `is_over`, then the rest of the pipes; keep at most `cap` bytes of each."""
+def _collect_output(
+    child: subprocess.Popen[bytes], is_over: Callable[[], bool], cap: int
+) -> tuple[bytearray, bytearray]:
+    """Read standard output and error until `is_over` returns True, then what the pipes still hold.
+
+    Return at most `cap` bytes of each; the rest is read and dropped.
+    """
     kept = (bytearray(), bytearray())
     with selectors.DefaultSelector() as selector:
         for stream, part in zip(filter(None, (child.stdout, child.stderr)), kept, strict=True):
             os.set_blocking(stream.fileno(), False)
             selector.register(stream, selectors.EVENT_READ, part)
         while not is_over():
-            if not _read_ready(selector, _LOOK_S, cap):
-                time.sleep(0 if selector.get_map() else _LOOK_S)
-        for _ in range(_MOST_LEFT):  # processes that still hold the pipes are ended afterwards
-            if not _read_ready(selector, 0, cap):
+            if not _read_available(selector, _POLL_S, cap):
+                time.sleep(0 if selector.get_map() else _POLL_S)
+        for _ in range(_MAX_FINAL_READS):  # processes that still hold the pipes are ended afterwards
+            if not _read_available(selector, 0, cap):
                 break
     return kept
 
 
-def _read_ready(selector: selectors.BaseSelector, timeout_s: float, cap: int) -> bool:
-    """Read once from each stream that has data; False if none has within the time."""
+def _read_available(selector: selectors.BaseSelector, timeout_s: float, cap: int) -> bool:
+    """Read once from each stream with data, and keep `cap` bytes at most; False if there is none within `timeout_s`."""
     ready = selector.select(timeout_s) if selector.get_map() else []
     for key, _ in ready:
         piece = os.read(key.fd, 65536)
@@ -307,8 +333,8 @@ def _read_ready(selector: selectors.BaseSelector, timeout_s: float, cap: int) ->
     return bool(ready)
 
 
-def _end_all(child: subprocess.Popen[bytes], mark: str) -> None:
-    """Kill the process group, then every process that left the group and still has the mark in its environment."""
+def _kill_command(child: subprocess.Popen[bytes], mark: str) -> None:
+    """Kill the process group of a child and each process with its mark, wait for the child, and close the pipes."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -336,8 +362,8 @@ class _ProcessUsage:
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self.cpu_s = self.asleep_s = 0.0
         self._child = child
-        self._looked_s = time.monotonic()
-        self._pause_s = _LOOK_S
+        self._measured_s = time.monotonic()
+        self._pause_s = _POLL_S
 
     @property
     def used_s(self) -> float:
@@ -356,32 +382,40 @@ class _ProcessUsage:
                 self.cpu_s = max(self.cpu_s, spent.ru_utime + spent.ru_stime)
         return self._child.returncode is not None
 
-    def look(self) -> float:
-        """Measure again unless the last time was too recent, and return `used_s`."""
-        begun = time.monotonic()
-        passed_s = begun - self._looked_s
+    def poll(self) -> float:
+        """Measure again unless the last measurement is too recent, and return `used_s`."""
+        start_s = time.monotonic()
+        passed_s = start_s - self._measured_s
         if passed_s < self._pause_s or self.has_ended():
             return self.used_s
-        found = list(_tree(self._child.pid))
-        self.cpu_s = max(self.cpu_s, sum(cpu_s for cpu_s, _ in found))
+        found = list(_measure_processes(self._child.pid))
+        self.cpu_s = max(self.cpu_s, sum(cpu_s for cpu_s, _ in found))  # the sum drops when an orphan ends
         if found and all(is_asleep for _, is_asleep in found):
             self.asleep_s += min(passed_s, 2 * self._pause_s)  # a longer gap means that this process was delayed
-        self._looked_s = begun
-        self._pause_s = max(_LOOK_S, 10 * (time.monotonic() - begun))
+        self._measured_s = start_s
+        self._pause_s = max(_POLL_S, 10 * (time.monotonic() - start_s))
         return self.used_s
 
 
-def _tree(pid: int) -> Iterator[tuple[float, bool]]:
-    """Yield for a process and each descendant its processor time, with that of ended children, and whether it sleeps."""
-    for one in _family(pid):
+def _measure_processes(pid: int) -> Iterator[tuple[float, bool]]:
+    """Yield (processor time in seconds, whether it sleeps) for a process and each of its descendants.
+
+    The time includes that of children which have ended.
+    """
+    for one in _process_tree(pid):
         with suppress(OSError, ValueError, IndexError):  # the process has ended meanwhile
-            fields, threads = _stat(f"/proc/{one}"), os.listdir(f"/proc/{one}/task")
-            states = {fields[0]} if len(threads) == 1 else {_stat(f"/proc/{one}/task/{name}")[0] for name in threads}
-            yield sum(map(int, fields[11:15])) / _TICKS, states.isdisjoint(_BUSY)
+            fields, threads = _read_stat(f"/proc/{one}"), os.listdir(f"/proc/{one}/task")
+            states = (
+                {fields[0]} if len(threads) == 1 else {_read_stat(f"/proc/{one}/task/{name}")[0] for name in threads}
+            )
+            yield sum(map(int, fields[11:15])) / _TICKS, states.isdisjoint(_BUSY_STATES)
 
 
-def _family(pid: int) -> Iterator[int]:
-    """Yield a process and its descendants; in a jail, orphans become children of the jail's first process."""
+def _process_tree(pid: int) -> Iterator[int]:
+    """Yield the ids of a process and of its descendants.
+
+    Without isolation, orphans are not among them; with isolation they become children of the sandbox's first process.
+    """
     waiting = [pid]
     while waiting:
         yield (one := waiting.pop())
@@ -391,8 +425,8 @@ def _family(pid: int) -> Iterator[int]:
                     waiting += map(int, children.read().split())
 
 
-def _stat(folder: str) -> list[str]:
-    """Return the fields of a stat file after the process name, which may contain spaces; the first is the state."""
+def _read_stat(folder: str) -> list[str]:
+    """Return the fields of a `stat` file of `/proc` from the state on; the name before it may contain spaces."""
     with open(f"{folder}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].decode().split()
 
@@ -400,52 +434,53 @@ def _stat(folder: str) -> list[str]:
 # --- disk and memory -----------------------------------------------------------------------------------
 
 
-class _Scale:
-    """Measures something from time to time, so that measuring takes at most a tenth of the time.
+class _Meter:
+    """Measures from time to time whether a limit is exceeded, so rarely that measuring takes at most a tenth of the time.
 
     Args:
         pause_s: The shortest pause between two measurements.
-        weigh: Measures, and returns a sentence if there is too much, else `""`.
+        find_excess: Measures, and returns a sentence if a limit is exceeded, else `""`.
     """
 
-    def __init__(self, pause_s: float, weigh: Callable[[], str]) -> None:
+    def __init__(self, pause_s: float, find_excess: Callable[[], str]) -> None:
         self._pause_s = pause_s
-        self._weigh = weigh
+        self._find_excess = find_excess
         self._next = time.monotonic() + pause_s
         self.excess = ""
 
-    def look(self) -> str:
-        """Measure if it is time to, and return the sentence of the last measurement."""
+    def poll(self) -> str:
+        """Measure if the pause is over, and return the sentence of the last measurement; `""` if no limit is exceeded."""
         if time.monotonic() >= self._next:
-            begun = time.thread_time()  # wall time is longer on a busy machine, and would make measuring rarer
-            self.excess = self._weigh() and self._weigh()  # twice: the parts of a sum are not read at the same moment
-            self._next = time.monotonic() + max(self._pause_s, 10 * (time.thread_time() - begun))
+            start_s = time.thread_time()  # wall time is longer on a busy machine, and would make measuring rarer
+            # A sum over moving parts may be wrong once: only two measurements in a row count.
+            self.excess = self._find_excess() and self._find_excess()
+            self._next = time.monotonic() + max(self._pause_s, 10 * (time.thread_time() - start_s))
         return self.excess
 
 
-def _scale_for_disk(folders: Sequence[Path], limits: Limits) -> _Scale:
-    """Return a scale for the growth of folders from now on.
+def _make_disk_meter(folders: Sequence[Path], limits: Limits) -> _Meter:
+    """Return a meter for the growth of folders from now on.
 
-    Open files without a name are not in any folder. They are caught when the free room on the disk falls below a floor.
+    A deleted file that is still open is in no folder; it shows when the free space on the disk falls below a floor.
     """
-    start, allowed = _size(folders), limits.disk_mb * 1_000_000
-    floors = [min(left // 2, floor) for left, floor in zip(_room(folders), _KEPT_FREE, strict=True)]
+    start, allowed = _disk_usage(folders), limits.disk_mb * 1_000_000
+    floors = [min(left // 2, floor) for left, floor in zip(_free_space(folders), _KEPT_FREE, strict=True)]
 
-    def excess() -> str:
-        is_over = _size(folders) - start > allowed
-        is_full = is_over or any(now < floor for now, floor in zip(_room(folders), floors, strict=True))
+    def describe_excess() -> str:
+        is_over = _disk_usage(folders) - start > allowed
+        is_full = is_over or any(now < floor for now, floor in zip(_free_space(folders), floors, strict=True))
         return f"it wrote more than {limits.disk_mb} MB" if is_full else ""
 
-    return _Scale(_WEIGH_S, excess)
+    return _Meter(_DISK_PAUSE_S, describe_excess)
 
 
-def _room(folders: Sequence[Path]) -> tuple[int, int]:
-    """Return the bytes and the number of files for which the disk of the first folder has room."""
+def _free_space(folders: Sequence[Path]) -> tuple[int, int]:
+    """Return the bytes and the number of files that the disk of the first folder still has room for."""
     disk = os.statvfs(folders[0])
     return disk.f_bavail * disk.f_frsize, disk.f_favail
 
 
-def _size(folders: Sequence[Path]) -> float:
+def _disk_usage(folders: Sequence[Path]) -> float:
     """Return the bytes that the files in folders take up on the disk; infinite if folders are nested too deeply to read."""
     total = 0
     waiting = [str(folder) for folder in folders]
@@ -456,52 +491,53 @@ def _size(folders: Sequence[Path]) -> float:
                     with suppress(OSError):  # it is gone again
                         if entry.is_dir(follow_symlinks=False):
                             waiting.append(entry.path)
-                        total += max(entry.stat(follow_symlinks=False).st_blocks * 512, _SMALLEST)
+                        total += max(entry.stat(follow_symlinks=False).st_blocks * 512, _MIN_FILE_BYTES)
         except OSError as reason:
             if reason.errno == errno.ENAMETOOLONG:
                 return math.inf
     return total
 
 
-def _memory_excess(pid: int, allowed_bytes: int, folders: Sequence[str]) -> str:
-    """Return a sentence if a process and its descendants hold too much memory together; the kernel only limits each by itself.
+def _describe_memory_excess(pid: int, allowed_bytes: int, folders: Sequence[str]) -> str:
+    """Return a sentence if a process and its descendants together hold too much memory, or too many open files; else `""`.
 
-    Counted are private memory, a share of shared memory, swap, and folders in memory. Buffers of sockets and pipes cannot be
-    measured; the limit on open files bounds them.
+    The kernel limits only each process by itself. Private memory counts, and a share of shared memory, swap, and `folders` in
+    memory. Buffers of sockets and pipes cannot be measured; the limit on open files bounds them.
     """
-    family = list(_family(pid)) if allowed_bytes else []
-    if sum(map(_open_files, family)) > _MOST_FILES:
-        return f"it held more than {_MOST_FILES} open files"
-    stored = max((_stored(each, folders) for each in family[-1:]), default=0)
-    resident = [_bytes(each, "status", _RESIDENT) or 0 for each in family]
+    family = list(_process_tree(pid)) if allowed_bytes else []
+    if sum(map(_count_open_files, family)) > _MAX_OPEN_FILES:
+        return f"it held more than {_MAX_OPEN_FILES} open files"
+    # One process is enough to read them: all in the sandbox see the same folders.
+    stored = max((_bytes_in_memory_folders(each, folders) for each in family[-1:]), default=0)
+    resident = [_sum_proc_values(each, "status", _RESIDENT) or 0 for each in family]
     if stored + sum(resident) <= allowed_bytes:  # cheap, but counts shared memory more than once
         return ""
-    parts = (_bytes(each, "smaps_rollup", _PROPORTIONAL) for each in family)  # None without permission
+    parts = (_sum_proc_values(each, "smaps_rollup", _PROPORTIONAL) for each in family)  # None without permission
     held = stored + sum(whole if part is None else part for whole, part in zip(resident, parts, strict=True))
     return f"it held more than {allowed_bytes >> 20} MB of memory" if held > allowed_bytes else ""
 
 
-def _bytes(pid: int, name: str, wanted: re.Pattern[bytes]) -> int | None:
+def _sum_proc_values(pid: int, name: str, wanted: re.Pattern[bytes]) -> int | None:
     """Return the sum of the matching kB values in a file of `/proc/PID`, in bytes; None if it cannot be read."""
     with suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:
         return sum(map(int, wanted.findall(file.read()))) << 10
     return None
 
 
-def _open_files(pid: int) -> int:
+def _count_open_files(pid: int) -> int:
     """Return how many files a process has open; 0 on Linux before 6.2, which does not say."""
     with suppress(OSError):
         return os.stat(f"/proc/{pid}/fd").st_size
     return 0
 
 
-def _stored(pid: int, folders: Sequence[str]) -> int:
-    """Return the bytes in folders of a jail, seen through one of its processes; 0 before the jail has its own folders."""
+def _bytes_in_memory_folders(pid: int, folders: Sequence[str]) -> int:
+    """Return the bytes in memory folders of a sandbox, read through one of its processes; 0 before they are mounted."""
     total = 0
     for folder in folders:
         with suppress(OSError):
-            theirs = f"/proc/{pid}/root{folder}"
-            if not os.path.exists(folder) or os.stat(theirs).st_dev != os.stat(folder).st_dev:
-                disk = os.statvfs(theirs)
-                total += (disk.f_blocks - disk.f_bfree) * disk.f_frsize + (disk.f_files - disk.f_ffree) * _INODE
+            inside = f"/proc/{pid}/root{folder}"
+            if not os.path.exists(folder) or os.stat(inside).st_dev != os.stat(folder).st_dev:
+                disk = os.statvfs(inside)
+                total += (disk.f_blocks - disk.f_bfree) * disk.f_frsize + (disk.f_files - disk.f_ffree) * _INODE_BYTES
     return total

@@ -19,7 +19,8 @@ from graphbus_core.compiler.reading import syntax
 from graphbus_core.errors import EditError, Place, did_you_mean
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
-_BLANKS = " \t\f"
+_WHITESPACE = " \t\f"
+_AS_UTF_8 = "Save the file as UTF-8 first."
 
 
 class SourceText:
@@ -43,12 +44,17 @@ class SourceText:
             self.text = data.decode(self.encoding)
             is_faithful = self.text.encode(self.encoding) == data
         except (SyntaxError, UnicodeError, LookupError) as reason:  # LookupError: a codec that is not for text
-            raise self._unusable(f"it is not text in {self.encoding or 'any encoding'}, {reason}") from None
+            raise self._unusable_error(
+                f"it is not text in {self.encoding or 'any encoding'}, {reason}", _AS_UTF_8
+            ) from None
         if not is_faithful:
-            raise self._unusable(f"it cannot be decoded and encoded again without a change as {self.encoding}")
+            raise self._unusable_error(
+                f"decoded as {self.encoding} and encoded again, it would be different", _AS_UTF_8
+            )
 
-    def _unusable(self, reason: str) -> EditError:
-        return EditError("GBE312", where=self.place(), reason=reason)
+    def _unusable_error(self, reason: str, advice: str, line: int = 0) -> EditError:
+        """Return GBE312 for this file; without a line, for the whole file."""
+        return EditError("GBE312", where=self.place(line), reason=reason, advice=advice)
 
     def place(self, line: int = 0) -> Place | None:
         """Return the place of a line, for a message; None if the path is not known."""
@@ -59,12 +65,15 @@ class SourceText:
         """The syntax tree.
 
         Raises:
-            EditError: The file does not parse.
+            EditError: GBE312, the file does not parse.
         """
         try:
             return parse(self.text)
         except SyntaxError as reason:
-            raise self._unusable(f"line {reason.lineno} does not parse, {reason.msg}") from None
+            line = reason.lineno or 0
+            raise self._unusable_error(
+                f"it has a syntax error, {reason.msg}", "Correct this line first.", line
+            ) from None
 
     @cached_property
     def line_starts(self) -> list[int]:
@@ -99,7 +108,7 @@ class SourceText:
         return bisect_right(self.line_starts, position)
 
     def _offset(self, line: int, column: int) -> int:
-        """Return the position in the text for a place in the tree: line from 1, column in UTF-8 bytes."""
+        """Return the position in the text of a place in the tree: its line (from 1) and its column in UTF-8 bytes (from 0)."""
         return self.line_start(line) + len(self.line(line).encode()[:column].decode())
 
     def start_of(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
@@ -111,9 +120,12 @@ class SourceText:
         return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
     def indentation_at(self, position: int) -> str | None:
-        """Return the blanks between the start of the line and a position; None if there is anything else."""
+        """Return the whitespace between the start of the line and a position; None if other characters stand there.
+
+        A form feed and all before it are left out.
+        """
         before = self.text[self.line_start(self.line_at(position)) : position]
-        return before.rpartition("\f")[2] if not before.strip(_BLANKS) else None
+        return before.rpartition("\f")[2] if not before.strip(_WHITESPACE) else None
 
     def with_text(self, text: str) -> SourceText:
         """Return the file with another text in the same encoding.
@@ -123,16 +135,22 @@ class SourceText:
         """
         try:
             other = SourceText(text.encode(self.encoding), self.path)
-        except UnicodeError as reason:
-            raise EditError("GBE311", where=self.place(), encoding=self.encoding, reason=reason) from None
+        except UnicodeError as error:
+            lacking = error.object[error.start : error.start + 1] if isinstance(error, UnicodeEncodeError) else ""
+            reason = f"it does not have the character {lacking!r}" if lacking else str(error)
+            advice = "Use other characters, or convert the file to UTF-8 first."
+            raise EditError(
+                "GBE311", where=self.place(), encoding=self.encoding, reason=reason, advice=advice
+            ) from None
         if other.encoding != self.encoding:
-            says = f"the new text would make it {other.encoding}"
-            raise EditError("GBE311", where=self.place(), encoding=self.encoding, reason=says)
+            reason = f"a coding line in the new code would change the encoding to {other.encoding}"
+            advice = "Leave the coding line out of the new code."
+            raise EditError("GBE311", where=self.place(), encoding=self.encoding, reason=reason, advice=advice)
         return other
 
 
 def parse(text: str) -> ast.Module:
-    """Parse a text without compiler warnings; every failure, also of nesting too deep, is raised as SyntaxError."""
+    """Parse a text without compiler warnings; any failure, such as nesting that is too deep, is raised as SyntaxError."""
     try:
         return syntax.parse(text)
     except SyntaxError:
@@ -173,10 +191,11 @@ def with_lf(text: str) -> str:
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
-_OWN_SCOPE = (
+_NEW_SCOPES = (
     *(ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
+"""Nodes inside which names are bound in a scope of their own."""
 
 
 class DefinitionSite(NamedTuple):
@@ -189,7 +208,7 @@ class DefinitionSite(NamedTuple):
 
 
 def definitions(tree: ast.Module) -> Iterator[DefinitionSite]:
-    """Yield every class, function and method outside of functions, in no particular order."""
+    """Yield every class, function and method that is not inside a function, in no particular order."""
     waiting: list[tuple[str, list[ast.stmt]]] = [("", tree.body)]
     while waiting:
         prefix, body = waiting.pop()
@@ -200,11 +219,11 @@ def definitions(tree: ast.Module) -> Iterator[DefinitionSite]:
                 if isinstance(node, ast.ClassDef):
                     waiting.append((f"{name}.", node.body))
             else:
-                waiting.extend((prefix, block) for block in _blocks(node))
+                waiting.extend((prefix, block) for block in _statement_lists(node))
 
 
-def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    """Yield the statement lists of a compound statement such as `if` or `try`."""
+def _statement_lists(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Yield the statement lists of a compound statement such as `if`, `try` or `match`; none for a simple statement."""
     for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
         yield from (
             block for field in ("body", "orelse", "finalbody") if isinstance(block := getattr(part, field, None), list)
@@ -221,18 +240,19 @@ def find_definition(source: SourceText, target: str) -> DefinitionSite:
     found = [symbol for symbol in everything if symbol.name == target]
     if not found:
         names = list(dict.fromkeys(symbol.name for symbol in everything))
-        known = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "") or "nothing"
+        known = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+        advice = f"Use one of the names in this file: {known}." if known else "Add it with `add_symbol`."
         suggestion = did_you_mean(target, names)
-        raise EditError("GBE301", where=source.place(), target=target, suggestion=suggestion, known=known)
+        raise EditError("GBE301", where=source.place(), target=target, suggestion=suggestion, advice=advice)
     if len(found) > 1:
         lines = [symbol.node.lineno for symbol in found]
-        shown = ", ".join(map(str, lines))
+        shown = ", ".join(map(str, lines[:-1])) + f" and {lines[-1]}"
         raise EditError("GBE302", where=source.place(lines[0]), target=target, count=len(found), lines=shown)
     return found[0]
 
 
 def start_of(source: SourceText, node: Definition) -> int:
-    """Return where a definition begins in the text: at the `@` of its first decorator, else at its keyword."""
+    """Return the position at which a definition begins: the `@` of its first decorator, else its keyword."""
     if not node.decorator_list:
         return source.start_of(node)
     line = node.decorator_list[0].lineno
@@ -242,7 +262,10 @@ def start_of(source: SourceText, node: Definition) -> int:
 
 
 def bound_line(body: list[ast.stmt], name: str) -> int:
-    """Return the line in a scope that binds a name, or 0: a definition, import, assignment, loop, `with` or `except`."""
+    """Return a line that binds a name in a scope, or 0 if none does. Statements inside functions and classes do not count.
+
+    A definition, an import, an assignment, a loop, `with`, `except` and a pattern bind names.
+    """
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop()
@@ -251,19 +274,19 @@ def bound_line(body: list[ast.stmt], name: str) -> int:
         is_stored = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
         if is_stored or getattr(node, "name", None) == name:  # of a definition, an except clause or a pattern
             return getattr(node, "lineno", 1)
-        if not isinstance(node, _OWN_SCOPE):
+        if not isinstance(node, _NEW_SCOPES):
             waiting.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.alias))
     return 0
 
 
 def imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """Return the names that an import binds."""
+    """Return the names that an import binds: `os` for `import os.path`."""
     is_plain = isinstance(node, ast.Import)
     return [alias.asname or (alias.name.partition(".")[0] if is_plain else alias.name) for alias in node.names]
 
 
 def first_difference(one: ast.AST, other: ast.AST) -> int | None:
-    """Compare two trees, ignoring positions; return None if they are equal, else the line of `other` near the difference."""
+    """Return the line of `other` near the first difference between two trees; None if they are equal but for positions."""
     waiting: list[tuple[object, object, int]] = [(one, other, 1)]
     while waiting:
         left, right, line = waiting.pop()

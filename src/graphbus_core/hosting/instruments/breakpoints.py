@@ -28,6 +28,7 @@ _HELP = "c(ontinue), skip, q(uit), and all of pdb: n, s, l, h, `event`"
 
 
 def _use_stdin(_prompt: str, _reason: str) -> AbstractContextManager[object]:
+    """Return a context manager that does nothing: the debugger reads from stdin."""
     return nullcontext()
 
 
@@ -35,8 +36,12 @@ class Breakpoints:
     """Middleware that stops at the named handlers and methods.
 
     Args:
-        names: `Agent.method`; the set `names` may be changed while the graph runs.
-        terminal: Called with a prompt and a reason; returns a context manager in which the debugger reads its commands.
+        names: The handlers and methods, each as `Agent.method`.
+        terminal: Called with the prompt and the reason why the debugger stops; returns a context manager in which the debugger
+            reads its commands.
+
+    Attributes:
+        names: The same names, as a set that may be changed while the graph runs.
     """
 
     def __init__(
@@ -70,17 +75,17 @@ class _Debugger(pdb.Pdb):
         self._leaving: BaseException = RunError("GBE681", name=handling.name)
 
     def wait_for_handler(self, frame: FrameType, event: str, _argument: object) -> Any:
-        """Trace function that starts the debugger when the handler is called, and ignores all frames before."""
-        if event != "call" or not self._is_handler(frame):
+        """Trace function for `sys.settrace`: start the debugger when the handler is called, and ignore all calls before."""
+        if event != "call" or not self._is_handler_call(frame):
             return None
         self.reset()
-        self.botframe = None
+        self.botframe = None  # bdb then takes the caller of this frame as the outermost one
         self.set_step()
         sys.settrace(self.trace_dispatch)
         return self.trace_dispatch(frame, event, None)
 
-    def _is_handler(self, frame: FrameType) -> bool:
-        """True for the frame of the method with the name of the breakpoint, on an object of its class."""
+    def _is_handler_call(self, frame: FrameType) -> bool:
+        """True if the frame runs the handler or method that is debugged, on an object of its agent's class."""
         code = frame.f_code
         agent, _, method = self._handling.name.rpartition(".")
         if code.co_name != method or not code.co_argcount:
@@ -88,7 +93,7 @@ class _Debugger(pdb.Pdb):
         return type(frame.f_locals.get(code.co_varnames[0])).__name__ == agent
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Trace function of the debugger. `skip` and `quit` raise an exception that the bus handles, instead of BdbQuit."""
+        """Trace function of the debugger. After `skip` and `quit` it raises an exception that the bus handles, not BdbQuit."""
         try:
             return super().trace_dispatch(frame, event, arg)
         except bdb.BdbQuit:
@@ -104,7 +109,7 @@ class _Debugger(pdb.Pdb):
             super().interaction(frame, traceback)
 
     def setup(self, f: FrameType | None, tb: Any) -> Any:
-        """Select a frame, and define `event` in it."""
+        """Select a frame, as pdb does, and define `event` as a local name in it, unless the frame has that name."""
         stops = super().setup(f, tb)
         cast("dict[str, Any]", self.curframe_locals).setdefault("event", self._handling.event)
         return stops
@@ -143,16 +148,17 @@ def _describe_stop(handling: Handling) -> Iterator[str]:
     yield f"Stopped before {handling.name}"
     event = handling.event
     if event is None:
-        yield f"  arguments  {_shortened(dict(handling.arguments))}"
+        yield f"  arguments  {_shorten_value(dict(handling.arguments))}"
     else:
         yield f"  event    {event.topic}  {event.event_id[:8]}  from {event.published_by or event.src or 'outside'}"
-        yield f"  payload  {_shortened(event.payload)}"
+        yield f"  payload  {_shorten_value(event.payload)}"
         if event.trail:
             yield f"  causes   {' > '.join(name for link in event.trail[-3:] for name in link)}"
     yield f"  {_HELP}"
 
 
-def _shortened(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
+    """Return a value as JSON text of at most `_SHOWN_CHARACTERS`; parts that are not JSON appear as their repr."""
     text = msgspec.json.encode(value, enc_hook=repr).decode()
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 

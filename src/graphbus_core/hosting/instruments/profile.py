@@ -14,7 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from graphbus_core.errors import RunError
+from graphbus_core.errors import Place, RunError
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.middleware import Handling, Kind
 from graphbus_core.store.folders import read_plain
 from graphbus_core.store.reading import decode_versioned
@@ -66,7 +67,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     handlers: tuple[Row, ...]
 
 
-class _Measured:
+class _HandlerCounters:
     """The counters of one handler or method; durations in nanoseconds."""
 
     __slots__ = ("count", "failed", "histogram", "kind", "max_ns", "name", "total_ns")
@@ -78,14 +79,18 @@ class _Measured:
         self.histogram = [0] * (_STEPS * _OCTAVES)
 
     def add(self, duration_ns: int) -> None:
+        """Count one call; one that took longer than the histogram covers counts in its last step."""
         self.count += 1
         self.total_ns += duration_ns
         self.max_ns = max(duration_ns, self.max_ns)
         self.histogram[min(int(log2(duration_ns or 1) * _STEPS), _STEPS * _OCTAVES - 1)] += 1
 
     def quantile_ns(self, fraction: float) -> float:
-        """Return the duration below which this fraction of all calls lies: the middle of its step, at most the longest."""
-        rank = max(1, -(-self.count * fraction // 1))
+        """Return the duration that this fraction of the calls did not exceed: the middle of its step in the histogram.
+
+        It is never longer than the longest call.
+        """
+        rank = max(1, -(-self.count * fraction // 1))  # rounded up
         seen = 0
         for step, count in enumerate(self.histogram):
             seen += count
@@ -94,7 +99,7 @@ class _Measured:
         return float(self.max_ns)
 
     def row(self, all_ns: int) -> Row:
-        """Return the row of the profile; `all_ns` is the total time of all handlers."""
+        """Return the row of the profile; `all_ns` is the total time of all handlers and methods."""
         return Row(
             name=self.name,
             kind=self.kind,
@@ -113,7 +118,7 @@ class Profiler:
     """Middleware that collects a profile. It uses 6 KiB for each handler and method that was called."""
 
     def __init__(self) -> None:
-        self._measured: dict[str, _Measured] = {}
+        self._measured: dict[str, _HandlerCounters] = {}
         self._began = time()
         self._began_ns = perf_counter_ns()
 
@@ -121,14 +126,14 @@ class Profiler:
         """Measure one handler or call."""
         measured = self._measured.get(handling.name)
         if measured is None:
-            measured = self._measured.setdefault(handling.name, _Measured(handling.name, handling.kind))
-        began, failed = perf_counter_ns(), 1
+            measured = self._measured.setdefault(handling.name, _HandlerCounters(handling.name, handling.kind))
+        began, failures = perf_counter_ns(), 1
         try:
             yield
-            failed = 0
+            failures = 0
         finally:
             measured.add(perf_counter_ns() - began)
-            measured.failed += failed
+            measured.failed += failures
 
     def profile(self) -> Profile:
         """Return the measurements so far."""
@@ -147,7 +152,8 @@ def save_profile(profile: Profile, folder: Path) -> None:
     try:
         write_atomic(folder / FILE, msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
     except OSError as error:
-        raise RunError("GBE683", what="The profile", reason=error.strerror or str(error)) from None
+        where, advice = Place(str(folder / FILE)), advise_on(error, folder / FILE)
+        raise RunError("GBE683", where=where, what="The profile", reason=reason_of(error), advice=advice) from None
 
 
 def load_profile(folder: Path) -> Profile:

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from graphbus_core.errors import Place, RunError
+from graphbus_core.errors.system import MOVE_AWAY, UPGRADE, advise_on, reason_of
 from graphbus_core.isolation import attempt
 from graphbus_core.log import Log
 from graphbus_core.middleware import Handling
@@ -37,7 +38,7 @@ _MOST_BYTES = 32 << 20
 _READ_BYTES = 1 << 30
 _RECORDED = 10_000
 _HEADER_BYTES = 200
-_CANDIDATES = 6
+_CANDIDATES = 6  # so many events are listed in the message about an ambiguous id
 
 Outcome = Literal["done", "failed", "interrupted"]
 
@@ -110,12 +111,12 @@ class Tracer:
             has_returned = True
         finally:
             error = None if has_returned else sys.exception()
-            self._record(handling, handling.event, started, perf_counter() - begun, error)
+            self._record_delivery(handling, handling.event, started, perf_counter() - begun, error)
 
-    def _record(
+    def _record_delivery(
         self, handling: Handling, event: Event, started: float, duration_s: float, error: BaseException | None
     ) -> None:
-        """Make the record of a delivery, and pass it on."""
+        """Make the record of a delivery, and pass it to `take` and then to `show`."""
         outcome: Outcome = "done" if error is None else "failed" if isinstance(error, Exception) else "interrupted"
         delivery = TracedDelivery(
             event_id=event.event_id,
@@ -131,7 +132,7 @@ class Tracer:
             duration_s=duration_s,
             outcome=outcome,
             error="" if error is None else _error_line(error),
-            payload=_as_json(event.payload) if self._with_payloads else "",
+            payload=_encode_payload(event.payload) if self._with_payloads else "",
         )
         self._take(delivery)
         if self.show is not None:
@@ -139,13 +140,15 @@ class Tracer:
 
 
 def _error_line(error: BaseException) -> str:
+    """Return an exception as one line: its sentence and code, or its type and the first line of its message."""
     if isinstance(error, RunError):
         return f"{error.sentence} [{error.code}]"
     first = str(error).partition("\n")[0].encode("utf-8", "replace").decode()
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def _as_json(payload: object) -> str:
+def _encode_payload(payload: object) -> str:
+    """Return a payload as JSON text, with the repr of parts that are not JSON; empty if that fails."""
     text, _ = attempt(lambda: msgspec.json.encode(payload, enc_hook=repr).decode())
     return text or ""
 
@@ -169,12 +172,12 @@ class TraceFile:
     def __init__(self, folder: Path, *, most_bytes: int = _MOST_BYTES) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
-        self._turning = Lock()
+        self._rotation_lock = Lock()
         self._handle = -1
         try:
             self._open()
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise self._make_write_error(error) from None
 
     def __enter__(self) -> TraceFile:
         return self
@@ -184,13 +187,13 @@ class TraceFile:
 
     def close(self) -> None:
         """Close the file. A second call does nothing."""
-        with self._turning:
+        with self._rotation_lock:
             if self._handle >= 0:
                 os.close(self._handle)
                 self._handle = -1
 
     def add(self, delivery: TracedDelivery) -> None:
-        """Write one delivery."""
+        """Write one delivery, and begin the next file when this one is full. An error is logged and ends the trace."""
         line = msgspec.json.encode(delivery) + b"\n"
         if self._handle < 0:
             return
@@ -201,26 +204,29 @@ class TraceFile:
                 self._begin_next_file()
         except (OSError, RunError) as error:
             self.close()
-            refusal = error if isinstance(error, RunError) else self._unwritable(error)
+            refusal = error if isinstance(error, RunError) else self._make_write_error(error)
             _log.error("%s The graph runs on without a trace.", refusal.sentence)
 
     def _begin_next_file(self) -> None:
-        """Rename the full file and open a new one, unless another thread or process has done so."""
-        with self._turning:
+        """Rename the full file and open a new one. If another thread has done so, do nothing; if another process, open it."""
+        with self._rotation_lock:
             if self._bytes <= self._most_bytes or self._handle < 0:
                 return
             with Folder.at(self._folder) as folder:
                 known = folder.status(FILE)
-                if known is not None and os.path.samestat(
-                    known, os.fstat(self._handle)
-                ):  # otherwise another process has renamed it
+                # If it is another file, another process has renamed ours.
+                if known is not None and os.path.samestat(known, os.fstat(self._handle)):
                     folder.replace(FILE, PREVIOUS_FILE)
             before = self._handle
             self._open()
             os.close(before)
 
     def _open(self) -> None:
-        """Open the file, and write its first line if it is new."""
+        """Open the file; write its first line if the file is new, else check the version in it.
+
+        Raises:
+            RunError: GBE643 when the file is damaged or a newer GraphBus has written it.
+        """
         with Folder.at(self._folder, make=True) as folder:
             handle = folder.open_own(FILE, 0o600)  # readable for the owner only, because of payloads
         try:
@@ -232,21 +238,24 @@ class TraceFile:
         except RunError:
             os.close(handle)
             raise
-        fcntl.fcntl(handle, fcntl.F_SETFL, os.O_APPEND)
+        fcntl.fcntl(handle, fcntl.F_SETFL, os.O_APPEND)  # other processes may write to the same file
         self._handle, self._bytes = handle, os.fstat(handle).st_size
 
-    def _unwritable(self, error: OSError) -> RunError:
+    def _make_write_error(self, error: OSError) -> RunError:
+        """Make the error GBE683: the trace cannot be written."""
         place = Place(str(self._folder / FILE))
-        return RunError("GBE683", where=place, what="The trace", reason=error.strerror or str(error))
+        advice = advise_on(error, place.path)
+        return RunError("GBE683", where=place, what="The trace", reason=reason_of(error), advice=advice)
 
 
 def _check_version(content: bytes, path: Path) -> None:
-    """Raise GBE643 unless the first line has the version of this GraphBus."""
+    """Raise GBE643 unless the first line of a trace states the version that this GraphBus writes."""
     header = content.partition(b"\n")[0]
     version, _ = attempt(lambda: msgspec.json.decode(header, type=dict[str, int])["trace_version"])
     if version != VERSION:
         reason = "it is damaged" if version is None else "a newer GraphBus has written it"
-        raise RunError("GBE643", where=Place(str(path)), what="The trace", reason=reason)
+        advice = MOVE_AWAY if version is None else UPGRADE
+        raise RunError("GBE643", where=Place(str(path)), what="The trace", reason=reason, advice=advice)
 
 
 def read_trace(folder: Path) -> list[TracedDelivery]:
@@ -257,20 +266,21 @@ def read_trace(folder: Path) -> list[TracedDelivery]:
     """
     found: list[TracedDelivery] = []
     if not (folder / FILE).is_file():
-        raise RunError("GBE684", reason="no graph has written one yet")
+        raise RunError("GBE684", folder=os.path.relpath(folder))
     for path in (folder / PREVIOUS_FILE, folder / FILE):
         try:
             content = read_plain(path, _READ_BYTES)
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise RunError("GBE684", reason=error.strerror or str(error)) from None
+            where, advice = Place(str(path)), advise_on(error, path)
+            raise RunError("GBE643", where=where, what="The trace", reason=reason_of(error), advice=advice) from None
         _check_version(content, path)
-        found += _deliveries(content)
+        found += _decode_deliveries(content)
     return found
 
 
-def _deliveries(content: bytes) -> Iterator[TracedDelivery]:
+def _decode_deliveries(content: bytes) -> Iterator[TracedDelivery]:
     """Yield the delivery of each line; incomplete lines, from a full disk or a write in progress, are left out."""
     decoder = msgspec.json.Decoder(TracedDelivery)
     for line in content.split(b"\n")[1:]:
@@ -337,10 +347,10 @@ def list_roots(deliveries: Sequence[TracedDelivery], limit: int = 0) -> list[Roo
         tree.append(each)
         trees[each.correlation_id] = tree  # the keys are in the order of their last deliveries
     last = list(reversed(trees))
-    return [_summarize(event_id, trees[event_id]) for event_id in (last[:limit] if limit else last)]
+    return [_summarize_tree(event_id, trees[event_id]) for event_id in (last[:limit] if limit else last)]
 
 
-def _summarize(event_id: str, tree: Sequence[TracedDelivery]) -> RootSummary:
+def _summarize_tree(event_id: str, tree: Sequence[TracedDelivery]) -> RootSummary:
     """Return the row for an event from outside, given all deliveries that follow from it."""
     own = next((each for each in tree if each.event_id == event_id), None)
     return RootSummary(
@@ -364,19 +374,23 @@ class TracedEvent(NamedTuple):
 
     @property
     def tree(self) -> EventTree:
-        """The tree of the whole root event."""
+        """The tree of the event from outside, of which this event is a part."""
         return build_tree(self.root, self.deliveries)
 
 
 def find_event(deliveries: Sequence[TracedDelivery], word: str) -> TracedEvent:
-    """Find an event by its id, by the beginning of its id, or as the `last` one from outside.
+    """Find an event by the beginning of its id.
+
+    Args:
+        deliveries: The trace, oldest first.
+        word: The beginning of the id; or `last`, for the event from outside that the last delivery follows from.
 
     Raises:
         RunError: GBE685 when there is none, GBE686 when there are several.
     """
     word = deliveries[-1].correlation_id if word == "last" and deliveries else word.lower()
     root_of: dict[str, str] = {}
-    for each in reversed(deliveries):
+    for each in reversed(deliveries):  # their causes and roots too, which may have no delivery in the trace
         for event_id in (each.event_id, each.causation_id or each.event_id, each.correlation_id):
             root_of.setdefault(event_id, each.correlation_id)
     matching = [event_id for event_id in root_of if event_id.startswith(word)]

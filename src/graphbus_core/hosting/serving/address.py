@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Container, Mapping
 from contextlib import suppress
+from errno import EACCES, EADDRINUSE
 from hmac import compare_digest
 from pathlib import Path
 from secrets import token_urlsafe
@@ -21,6 +22,7 @@ from stat import S_IROTH, S_IWOTH
 from typing import NamedTuple
 
 from graphbus_core.errors import RunError, UsageError
+from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.log import Log
 from graphbus_core.model.config import ServeConfig
 from graphbus_core.store.folders import Folder
@@ -41,10 +43,11 @@ class RequestGuard:
         self._is_loopback = is_loopback(config.host)
 
     def check(self, method: str, path: str, headers: Mapping[str, str]) -> None:
-        """Raise an error for a request that is not accepted. Probes always are: their answers reveal nothing of use.
+        """Raise an error for a request that is not accepted. Probes always are: their answers reveal nothing useful.
 
         Raises:
-            RunError: GBE674 for an unknown Host, GBE675 for an Origin that is not allowed, GBE673 without the token.
+            RunError: GBE674 for an unknown Host, GBE675 for an Origin that is not allowed, GBE673 without the
+                token, which reading on a loopback address does not need.
         """
         is_read = method in ("GET", "HEAD")
         if is_read and path in PROBES:
@@ -59,8 +62,9 @@ class RequestGuard:
             raise RunError("GBE673")
 
     def _has_token(self, authorization: str) -> bool:
-        scheme, _, given = authorization.partition(" ")
-        return compare_digest(given.strip().encode(), self._token) and scheme.lower() == "bearer"
+        """True for an Authorization header of the form `Bearer TOKEN` with the right token."""
+        scheme, _, token = authorization.partition(" ")
+        return compare_digest(token.strip().encode(), self._token) and scheme.lower() == "bearer"
 
 
 def may_read_without_token(listens_at: str, host: str) -> bool:
@@ -72,7 +76,7 @@ def may_read_without_token(listens_at: str, host: str) -> bool:
 
 
 def _names_one_of(host: str, names: Container[str]) -> bool:
-    """True when a Host header has one of these names or an IP address, which DNS rebinding cannot forge."""
+    """True when a Host header has one of these names, or an IP address: DNS rebinding needs a name of the attacker."""
     name = _host_name(host)
     return name in names or _is_address(name)
 
@@ -98,6 +102,7 @@ def is_loopback(host: str) -> bool:
 
 
 _MIN_TOKEN_LENGTH = 16
+_NEW_TOKEN_ADVICE = "Generate a token with `python -c 'import secrets; print(secrets.token_urlsafe(32))'`."  # noqa: S105 - a hint
 _OTHERS = S_IROTH | S_IWOTH
 
 _log = Log("graphbus.http")
@@ -130,9 +135,16 @@ def parse_address(text: str, host: str) -> tuple[str, int]:
 
 def address_error(host: str, port: int, error: OSError | OverflowError) -> RunError:
     """Make the error GBE672 for an address that cannot be listened on."""
+    # A failed name look-up (gaierror) has numbers of its own in `errno`, which `os.strerror` does not know.
     number = error.errno if isinstance(error, OSError) and not isinstance(error, gaierror) else None
     reason = os.strerror(number) if number else getattr(error, "strerror", None) or str(error)
-    return RunError("GBE672", address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}", reason=reason)
+    advice = "Use the address of a network interface of this machine, e.g. `127.0.0.1` or `0.0.0.0`."
+    if number == EADDRINUSE:
+        advice = "Choose another port, or stop the process that uses this one."
+    elif number == EACCES or isinstance(error, OverflowError):
+        advice = "Choose a port from 1024 to 65535."
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return RunError("GBE672", address=address, reason=f"{reason[:1].lower()}{reason[1:]}", advice=advice)
 
 
 def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:
@@ -149,47 +161,52 @@ def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:
     Raises:
         UsageError: GBE155 when a token must be configured, GBE156 when the configured one cannot be used.
     """
-    given = os.environ.get(config.token_env, "") if config.token_env else ""
-    if given:
-        return Token(_check_token(given.strip(), f"the variable {config.token_env}"))
+    configured = os.environ.get(config.token_env, "") if config.token_env else ""
+    if configured:
+        return Token(_check_token(configured.strip(), f"the variable {config.token_env}"))
     if config.token_file:
         return Token(_check_token(_read_token_file(root / config.token_file, config.token_file), config.token_file))
-    made = token_urlsafe(24)
+    new_token = token_urlsafe(24)
     if sys.stderr.isatty():
-        return Token(made, f"token: {made} (set {config.token_env or 'token_env'} to keep one)")
+        return Token(new_token, f"token: {new_token} (set {config.token_env or 'token_env'} to keep one)")
     if not is_loopback(config.host):
-        raise UsageError("GBE155", host=config.host, length=_MIN_TOKEN_LENGTH, variable=config.token_env or "token_env")
+        variable = config.token_env or "that `token_env` names"
+        raise UsageError("GBE155", host=config.host, length=_MIN_TOKEN_LENGTH, variable=variable)
     path = state_dir / "http_token"
     try:
         with Folder.at(path.parent, make=True) as folder:
-            folder.write(path.name, f"{made}\n".encode("ascii"), 0o600)
+            folder.write(path.name, f"{new_token}\n".encode("ascii"), 0o600)
     except OSError as error:
-        reason = f"it cannot be written ({error.strerror}); put one into the variable {config.token_env or 'token_env'}"
-        raise UsageError("GBE156", source=os.path.relpath(path), reason=reason) from None
-    return Token(made, f"token: in {os.path.relpath(path)}")
+        advice = (
+            f"{advise_on(error, path)} Or put a token into the variable {config.token_env or 'that `token_env` names'}."
+        )
+        reason = f"it cannot be written ({reason_of(error)})"
+        raise UsageError("GBE156", source=os.path.relpath(path), reason=reason, advice=advice) from None
+    return Token(new_token, f"token: in {os.path.relpath(path)}")
 
 
 def _check_token(token: str, source: str) -> str:
     """Return a token that is long enough and fits into a header; raise GBE156 for any other."""
     if len(token) < _MIN_TOKEN_LENGTH:
         reason = f"it has {len(token)} characters, and at least {_MIN_TOKEN_LENGTH} are needed"
-        raise UsageError("GBE156", source=source, reason=reason)
+        raise UsageError("GBE156", source=source, reason=reason, advice=_NEW_TOKEN_ADVICE)
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise UsageError(
-            "GBE156", source=source, reason="an HTTP header can hold only ASCII letters, digits and punctuation"
-        )
+        reason = "an HTTP header can hold only ASCII letters, digits and punctuation"
+        raise UsageError("GBE156", source=source, reason=reason, advice=_NEW_TOKEN_ADVICE)
     return token
 
 
-def _read_token_file(path: Path, shown: str) -> str:
-    """Return the text of a token file, and log a warning if other users of the machine can access it."""
+def _read_token_file(path: Path, name: str) -> str:
+    """Return the text of a token file; raise GBE156 if it cannot be read. Log a warning if other users can read or write it."""
     try:
         text = path.read_text(encoding="utf-8").strip()
         mode = path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise UsageError("GBE156", source=shown, reason=reason) from None
+        is_os_error = isinstance(error, OSError)
+        reason = reason_of(error) if is_os_error else "it is not UTF-8 text"
+        advice = advise_on(error, path) if is_os_error else _NEW_TOKEN_ADVICE
+        raise UsageError("GBE156", source=name, reason=reason, advice=advice) from None
     if mode & _OTHERS:
         can = "read" if mode & S_IROTH else "write"
-        _log.warning("every user of this machine can %s %s, which holds the token: chmod 600 %s", can, shown, shown)
+        _log.warning("every user of this machine can %s %s, which holds the token: chmod 600 %s", can, name, name)
     return text

@@ -53,11 +53,11 @@ _LINGER_BYTES = 4_194_304
 """How long, and how much, of a body is still read after its request was refused."""
 _JSON = "application/json"
 _CLIENT_GONE = 499  # the status that proxies log when the client hangs up before the answer
-_ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
-_ONCE = ("host", "origin", "authorization", "content-type", "content-length")
-"""Headers that may occur only once: a proxy might evaluate another of two values than this server."""
-_HEADERS = {401: {"www-authenticate": 'Bearer realm="graphbus"'}, 503: {"retry-after": "1"}}
-_DETAILS = {404: "There is nothing at this address. `GET /` lists what there is.", 405: "This address takes {allow}."}
+_HEADERS_OF_ALL = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+_SINGLE_HEADERS = ("host", "origin", "authorization", "content-type", "content-length")
+"""Headers that may occur only once: of two values, a proxy might evaluate one and this server the other."""
+_HEADERS_BY_STATUS = {401: {"www-authenticate": 'Bearer realm="graphbus"'}, 503: {"retry-after": "1"}}
+_DETAILS = {404: "This address does not exist. `GET /` lists all addresses.", 405: "This address accepts {allow}."}
 
 
 class Workers:
@@ -92,16 +92,16 @@ class Workers:
                     await self._free.acquire()
                 finally:
                     self._waiting -= 1
-                return await self._begin(work)
+                return await self._start_thread(work)
         except TimeoutError:
             raise RunError("GBE679", timeout_s=timeout_s) from None
 
-    def _begin(self, work: Callable[[], R]) -> Future[_Outcome[R]]:
-        """Start a thread for the function, and return the future of its outcome."""
+    def _start_thread(self, work: Callable[[], R]) -> Future[_Outcome[R]]:
+        """Start a thread for the function, and return the future of its outcome; raise GBE678 if no thread can be started."""
         loop = get_running_loop()
         future: Future[_Outcome[R]] = loop.create_future()
 
-        def end(outcome: _Outcome[R]) -> None:
+        def set_outcome(outcome: _Outcome[R]) -> None:
             self._free.release()
             if not future.done():
                 future.set_result(outcome)
@@ -111,8 +111,8 @@ class Workers:
             try:
                 outcome = attempt(work)
             finally:
-                with suppress(RuntimeError):  # the loop has ended, and with it the one who waited
-                    loop.call_soon_threadsafe(end, outcome)
+                with suppress(RuntimeError):  # the loop has ended, so nothing waits for this
+                    loop.call_soon_threadsafe(set_outcome, outcome)
 
         try:
             Thread(target=perform, name="graphbus-http-worker", daemon=True).start()
@@ -124,6 +124,14 @@ class Workers:
 
 class Site:
     """The HTTP interface of one graph, with a method for each route.
+
+    Args:
+        graph: The running graph; it was built, and its bus has a dispatcher.
+        config: The settings of the server.
+        token: The token that requests must carry.
+        meter: Measures the requests, and knows the handlers that are running.
+        status: Answers the probes.
+        info: Name, version and description of the project, for the OpenAPI document.
 
     Attributes:
         in_flight: How many accepted requests are not answered yet.
@@ -148,23 +156,23 @@ class Site:
         self._config = config
         self._workers = Workers(config.concurrency, config.backlog)
         self._graph = graph
-        self._continue_trace = _trace_context_of(graph) if graph.origin.config.settings.tracing else nullcontext
-        # Agents that run in other processes (`--only`) are not described.
-        away = {name for name, why in graph.left_out.items() if why.code == "GBE696"}
+        self._continue_trace = _find_trace_context(graph) if graph.origin.config.settings.tracing else nullcontext
+        # The OpenAPI document leaves out the agents that `--only` excludes.
+        excluded = {name for name, error in graph.left_out.items() if error.code == "GBE696"}
         artifacts = graph.origin.artifacts
-        here = tuple(agent for agent in artifacts.agents.agents if agent.name not in away)
-        present = msgspec.structs.replace(artifacts, agents=AgentsArtifact(here))
-        self._description = openapi.describe_api(present, info, wait_limit_s=config.call_timeout_s)
+        agents = tuple(agent for agent in artifacts.agents.agents if agent.name not in excluded)
+        described = msgspec.structs.replace(artifacts, agents=AgentsArtifact(agents))
+        self._description = openapi.describe_api(described, info, wait_limit_s=config.call_timeout_s)
 
     def app(self) -> ASGIApp:
-        """Make the ASGI application."""
+        """Return a new ASGI application that answers all routes."""
         routes: list[BaseRoute] = [
-            Route("/", self._index),
-            Route("/openapi.json", self._openapi),
-            Route("/metrics", self._metrics),
-            *(Route(path, self._probe) for path in sorted(PROBES)),
-            Route("/call/{agent}/{method}", self._call, methods=["POST"]),
-            Route("/publish/{topic:path}", self._publish, methods=["POST"]),
+            Route("/", self._answer_index),
+            Route("/openapi.json", self._answer_openapi),
+            Route("/metrics", self._answer_metrics),
+            *(Route(path, self._answer_probe) for path in sorted(PROBES)),
+            Route("/call/{agent}/{method}", self._answer_call, methods=["POST"]),
+            Route("/publish/{topic:path}", self._answer_publish, methods=["POST"]),
         ]
         handlers = {HTTPException: _answer_http_exception, Exception: self._answer_failure}
         app = Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(_RequestFilter, site=self)])
@@ -173,7 +181,7 @@ class Site:
         headers = ["authorization", "content-type", "traceparent"]
         return CORSMiddleware(app, allow_origins=origins, allow_headers=headers) if origins else app
 
-    async def _index(self, _request: Request) -> Response:
+    async def _answer_index(self, _request: Request) -> Response:
         """Answer `GET /` with a list of all routes."""
         paths = self._description["paths"]
         listed = {
@@ -183,62 +191,65 @@ class Site:
         }
         return _json_response(listed)
 
-    async def _openapi(self, _request: Request) -> Response:
+    async def _answer_openapi(self, _request: Request) -> Response:
         return _json_response(self._description)
 
-    async def _metrics(self, _request: Request) -> Response:
-        page = render_metrics(self._graph.bus.statistics(), self.meter)
+    async def _answer_metrics(self, _request: Request) -> Response:
+        page = render_metrics(self._graph.bus.statistics(), self.meter, self._graph.ledger_metrics())
         return Response(page, headers={"content-type": CONTENT_TYPE})
 
-    async def _probe(self, request: Request) -> Response:
+    async def _answer_probe(self, request: Request) -> Response:
         return Response(*self.status.encode_answer(request.scope["path"]), media_type=_JSON)
 
-    async def _call(self, request: Request) -> Response:
+    async def _answer_call(self, request: Request) -> Response:
         """Answer `POST /call/AGENT/METHOD`."""
         agent, method = request.path_params["agent"], request.path_params["method"]
 
-        def work(body: bytes) -> Response:
+        def respond(body: bytes) -> Response:
             return Response(self._call_method(agent, method, body, request.headers), media_type=_JSON)
 
-        return await self._answer(request, work, f"{agent}.{method}")
+        return await self._answer_with(request, respond, f"{agent}.{method}")
 
-    async def _publish(self, request: Request) -> Response:
-        """Answer `POST /publish/TOPIC[?wait=SECONDS]`."""
+    async def _answer_publish(self, request: Request) -> Response:
+        """Answer `POST /publish/TOPIC[?wait=SECONDS]`: status 202, or after `wait` 200 if the event was handled in that time."""
         topic = "/" + request.path_params["topic"]
         limit_s = self._config.call_timeout_s
-        wait_s = _seconds(request.query_params.get("wait", ""), limit_s)
+        wait_s = _parse_seconds(request.query_params.get("wait", ""), limit_s)
         if wait_s is None:
-            return _refuse(make_problem(400, f"`wait` must be a number of seconds from 0 to {limit_s:g}."))
+            return _problem_response(make_problem(400, f"`wait` must be a number of seconds from 0 to {limit_s:g}."))
         receipts: list[Receipt] = []
 
-        def work(body: bytes) -> Response:
+        def respond(body: bytes) -> Response:
             receipts.append(self._publish_event(topic, body, request.headers))
-            return _receipt_response(receipts[0], has_waited=False)
+            return _make_receipt_response(receipts[0], has_waited=False)
 
-        answer = await self._answer(request, work, topic)
-        if wait_s and receipts:
-            await _wait_for(receipts[0], wait_s)
-            return _receipt_response(receipts[0], has_waited=True)
+        answer = await self._answer_with(request, respond, topic)
+        if wait_s and receipts and self._graph.ledger is None:  # there is none if the request was refused
+            await _wait_until_done(receipts[0], wait_s)
+            return _make_receipt_response(receipts[0], has_waited=True)
         return answer
 
     async def _answer_failure(self, _request: Request, error: Exception) -> Response:
-        """Answer an unexpected error of this module: log it, and return status 500."""
-        return _refuse(self.refusal("The request", error))
+        """Answer an unexpected error in a route: log it, and return status 500."""
+        return _problem_response(self.refusal("The request", error))
 
-    async def _answer(self, request: Request, work: Callable[[bytes], Response], what: str) -> Response:
-        """Read the body, call `work` with it on a thread, and return its response, or one for the error.
+    async def _answer_with(self, request: Request, respond: Callable[[bytes], Response], what: str) -> Response:
+        """Read the body, call `respond` with it on a thread, and return its response, or one for the error.
 
         Args:
             request: The request.
-            work: Makes the response from the body.
+            respond: Makes the response from the body.
             what: The method or topic, for the log.
+
+        Raises:
+            ClientDisconnect: The client hangs up before the end of the body.
         """
         try:
             body = await _read_body(request, self._config.max_body_bytes)
-            answer, error = await self._workers.do(lambda: work(body), self._config.call_timeout_s)
+            answer, error = await self._workers.do(lambda: respond(body), self._config.call_timeout_s)
         except RunError as refused:
             answer, error = None, refused
-        return _refuse(self.refusal(what, error or RunError("GBE618"))) if answer is None else answer
+        return _problem_response(self.refusal(what, error or RunError("GBE618"))) if answer is None else answer
 
     def _call_method(self, agent: str, method: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         """Call a method with the JSON object in the body as arguments, and return its result as JSON.
@@ -247,12 +258,14 @@ class Site:
             RunError: GBE670 for a body that is no JSON object, what `LiveGraph.call` raises, GBE625 when the method itself
                 made an invalid call or publish, GBE623 for a result that is not JSON.
         """
-        arguments = _read_json(body) if body.strip() else {}
+        arguments = _parse_json(body) if body.strip() else {}
         if not isinstance(arguments, dict):
-            raise RunError("GBE670", reason="it must be an object, `{...}`")
+            reason, advice = "it is not an object", 'Send the arguments as a JSON object, e.g. `{"order_id": "1"}`.'
+            raise RunError("GBE670", reason=reason, advice=advice)
         with self._continue_trace(headers):
             result, error = attempt(lambda: self._graph.call(agent, method, **arguments))
-        if isinstance(error, GraphBusError) and is_of_the_client(error) and not _is_about(error, agent, method):
+        # An error of the client's kind that is not about this call is one in the code of the method.
+        if isinstance(error, GraphBusError) and is_of_the_client(error) and not _is_about_call(error, agent, method):
             where, reason = self._graph.place_of(error), error.sentence.rstrip(".")
             raise RunError("GBE625", where=where, agent=agent, method=method, reason=reason) from error
         if error is not None:
@@ -265,7 +278,7 @@ class Site:
         Raises:
             RunError: GBE670 for a body that is not JSON, and what `LiveGraph.publish` raises.
         """
-        payload = _read_json(body) if body.strip() else None
+        payload = _parse_json(body) if body.strip() else None
         with self._continue_trace(headers):
             receipt = self._graph.publish(topic, payload)
         if receipt is None:
@@ -273,16 +286,21 @@ class Site:
         return receipt
 
     def refusal(self, what: str, error: Exception) -> ProblemDetails:
-        """Return the problem to send for an error. An error of the server is logged, and the client gets only a request id."""
-        known = problem_of(error)
-        if known is not None:
-            return known
+        """Return the problem to send for an error. An error of the server is logged, and the client gets only a request id.
+
+        Args:
+            what: The method, topic or `The request`, as the beginning of a sentence.
+            error: The error.
+        """
+        problem = problem_of(error)
+        if problem is not None:
+            return problem
         request_id = token_hex(8)
         if isinstance(error, GraphBusError):
             _log.error("%s failed (request %s): %s", what, request_id, error)
         else:
             _log.error("%s failed (request %s)", what, request_id, exc_info=error)
-        hint = "The log of the server says more about this request."
+        hint = "The log of the server reports the error under this request id."
         return make_problem(500, f"{what} failed.", hint=hint, request_id=request_id)
 
 
@@ -294,10 +312,10 @@ class _RequestFilter:
         self._site = site
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or refuse it."""
+        """Pass an accepted request on to its route, or answer why it is refused; count it in the metrics in both cases."""
         request = Request(scope, receive)
         started = perf_counter()
-        statuses: list[int] = []
+        statuses: list[int] = []  # the status of the response, once it was sent
         has_more = "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
 
         async def receive_part() -> Message:
@@ -306,32 +324,32 @@ class _RequestFilter:
             has_more = message.get("more_body", False)
             return message
 
-        async def send_marked(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                if (
-                    has_more and "expect" not in request.headers
-                ):  # with `Expect`, a client sends no body after a refusal
-                    await _discard(receive)
+                # A client that has sent `Expect: 100-continue` sends no body after a refusal.
+                if has_more and "expect" not in request.headers:
+                    await _discard_body(receive)
                 statuses.append(message["status"])
-                message["headers"] = [*message["headers"], *_ALWAYS]
+                message["headers"] = [*message["headers"], *_HEADERS_OF_ALL]
             await send(message)
 
-        refusal = self._problem_with(request)
+        refusal = self._find_problem(request)
         self._site.in_flight += refusal is None
         try:
-            app = self._app if refusal is None else _refuse(refusal)
-            await app(scope, receive_part, send_marked)
-        except ClientDisconnect:
+            app = self._app if refusal is None else _problem_response(refusal)
+            await app(scope, receive_part, send_with_headers)
+        except ClientDisconnect:  # an answer would reach no client
             pass
         finally:
             self._site.in_flight -= refusal is None
-        self._record(request, statuses, perf_counter() - started)
+        self._record_request(request, statuses, perf_counter() - started)
 
-    def _problem_with(self, request: Request) -> ProblemDetails | None:
+    def _find_problem(self, request: Request) -> ProblemDetails | None:
         """Return why a request is refused before its body is read; None for one that is accepted."""
         names = [name for name, _ in request.headers.items()]
-        if any(names.count(name) > 1 for name in _ONCE) or {"content-length", "transfer-encoding"} <= {*names}:
-            return make_problem(400, "A header contradicts another one.")
+        is_repeated = any(names.count(name) > 1 for name in _SINGLE_HEADERS)
+        if is_repeated or {"content-length", "transfer-encoding"} <= {*names}:
+            return make_problem(400, "The headers contradict each other.")
         try:
             self._site.guard.check(request.method, request.scope["path"], request.headers)
         except RunError as error:
@@ -340,7 +358,7 @@ class _RequestFilter:
             return make_problem(503, "The server is stopping.")
         return None
 
-    def _record(self, request: Request, statuses: list[int], seconds: float) -> None:
+    def _record_request(self, request: Request, statuses: list[int], seconds: float) -> None:
         """Count a request in the metrics, and log it if it was a call or publish."""
         route = request.scope.get("route")
         status = statuses[0] if statuses else _CLIENT_GONE
@@ -351,7 +369,7 @@ class _RequestFilter:
             _log.info("POST %s %d in %.1f ms", path, status, seconds * 1000)
 
 
-def _seconds(text: str, limit_s: float) -> float | None:
+def _parse_seconds(text: str, limit_s: float) -> float | None:
     """Parse the value of `?wait=SECONDS`, empty for 0; None if it is no number from 0 to the limit."""
     try:
         seconds = float(text or 0)
@@ -360,8 +378,8 @@ def _seconds(text: str, limit_s: float) -> float | None:
     return seconds if 0 <= seconds <= limit_s else None
 
 
-def _receipt_response(receipt: Receipt, *, has_waited: bool) -> Response:
-    """Return status 202 for an event that was accepted; with `has_waited` and a result, 200 and that result."""
+def _make_receipt_response(receipt: Receipt, *, has_waited: bool) -> Response:
+    """Return the response for a published event: status 202, or 200 with the outcome if the client has waited and it is done."""
     document: dict[str, Json] = {"event_id": receipt.event.event_id, "status": "accepted"}
     if has_waited and receipt.is_done:
         failed = sorted({each.handler for each in receipt.results if each.error is not None})
@@ -370,12 +388,12 @@ def _receipt_response(receipt: Receipt, *, has_waited: bool) -> Response:
     return Response(msgspec.json.encode(document), status, media_type=_JSON)
 
 
-async def _wait_for(receipt: Receipt, wait_s: float) -> None:
-    """Wait until an event and all that follow from it are handled, or the time is up; without blocking a thread."""
+async def _wait_until_done(receipt: Receipt, wait_s: float) -> None:
+    """Wait until a receipt is done or `wait_s` have passed, without blocking the event loop."""
     loop, is_done = get_running_loop(), Event()
 
     def notify() -> None:
-        with suppress(RuntimeError):  # the loop has ended, and with it the one who waited
+        with suppress(RuntimeError):  # the loop has ended, so nothing waits for this
             loop.call_soon_threadsafe(is_done.set)
 
     receipt.call_when_done(notify)
@@ -385,7 +403,7 @@ async def _wait_for(receipt: Receipt, wait_s: float) -> None:
 
 
 async def _read_body(request: Request, limit: int) -> bytes:
-    """Read a body that is JSON by its headers, of at most `limit` bytes; without a Content-Length, count them as they arrive.
+    """Read the body of a request, which must be declared as JSON in its headers and have at most `limit` bytes.
 
     Raises:
         RunError: GBE676 for a body that is too large, GBE677 for another content type or encoding.
@@ -397,7 +415,10 @@ async def _read_body(request: Request, limit: int) -> bytes:
     encoding = request.headers.get("content-encoding", "identity")
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if length != "0" and (media_type != _JSON or encoding != "identity"):
-        raise RunError("GBE677", got=(encoding if encoding != "identity" else media_type) or "an unknown type")
+        if encoding != "identity":
+            raise RunError("GBE677", got=f"with the encoding {encoding}", advice="Send it without `Content-Encoding`.")
+        got = f"as {media_type}" if media_type else "without a content type"
+        raise RunError("GBE677", got=got, advice="Send JSON with the header `Content-Type: application/json`.")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -406,8 +427,11 @@ async def _read_body(request: Request, limit: int) -> bytes:
     return bytes(body)
 
 
-async def _discard(receive: Receive) -> None:
-    """Read and drop what a client still sends, up to a limit: closing the connection at once would lose the answer."""
+async def _discard_body(receive: Receive) -> None:
+    """Read and drop what a client still sends, for `_LINGER_S` and `_LINGER_BYTES` at most.
+
+    If the server closed the connection at once, the client would not get the response.
+    """
     left = _LINGER_BYTES
     with suppress(TimeoutError):
         async with timeout(_LINGER_S):
@@ -416,33 +440,36 @@ async def _discard(receive: Receive) -> None:
                 left = left - len(message["body"]) if message.get("more_body") else 0
 
 
-def _refuse(refusal: ProblemDetails, headers: dict[str, str] | None = None) -> Response:
-    headers = headers or _HEADERS.get(refusal.status)
-    return Response(msgspec.json.encode(refusal), refusal.status, headers=headers, media_type=MEDIA_TYPE)
+def _problem_response(problem: ProblemDetails, headers: dict[str, str] | None = None) -> Response:
+    """Return the response for a problem, with these headers or else those that its status needs."""
+    headers = headers or _HEADERS_BY_STATUS.get(problem.status)
+    return Response(msgspec.json.encode(problem), problem.status, headers=headers, media_type=MEDIA_TYPE)
 
 
 async def _answer_http_exception(_request: Request, error: Exception) -> Response:
-    """Answer a request for an unknown address, or with a method that the address does not take."""
+    """Answer a request for an unknown address, or with a method that the address does not accept."""
     headers = dict(getattr(error, "headers", None) or {})
     status = getattr(error, "status_code", 500)
     detail = _DETAILS.get(status, "The request was refused.").format(allow=headers.get("Allow", ""))
-    return _refuse(make_problem(status, detail), headers)
+    return _problem_response(make_problem(status, detail), headers)
 
 
-def _trace_context_of(graph: LiveGraph) -> Callable[[Mapping[str, str]], AbstractContextManager[Any]]:
+def _find_trace_context(graph: LiveGraph) -> Callable[[Mapping[str, str]], AbstractContextManager[Any]]:
+    """Return `Tracing.continue_trace` of the graph's middleware: it makes the trace in the headers of a request current."""
     from graphbus_core.hosting.telemetry import Tracing
 
     return next(each for each in graph.bus.middleware if isinstance(each, Tracing)).continue_trace
 
 
-def _read_json(body: bytes) -> Json:
+def _parse_json(body: bytes) -> Json:
+    """Return the value of a JSON document; raise GBE670 for any other text."""
     try:
         return loads(body)
     except ValueError as error:
-        raise RunError("GBE670", reason=str(error)) from None
+        raise RunError("GBE670", reason=str(error), advice="Send one JSON document (RFC 8259) in UTF-8.") from None
 
 
-def _is_about(error: GraphBusError, agent: str, method: str) -> bool:
+def _is_about_call(error: GraphBusError, agent: str, method: str) -> bool:
     """True when an error concerns this very call, and not a call or publish that the method itself made."""
     return error.data.get("agent") == agent and error.data.get("method", method) == method
 
@@ -454,10 +481,11 @@ def _encode_result(result: Any, agent: str, method: str) -> bytes:
         reason = "" if error is None else describe_exception(error)
         raise RunError("GBE623", agent=agent, method=method, reason=f"it is not JSON ({reason})") from error
     if b"null" in encoded and has_nan_or_infinity(msgspec.to_builtins(result, enc_hook=encode_model)):
-        reason = "it holds NaN or Infinity, which JSON does not have"
+        reason = "it holds NaN or Infinity, which JSON cannot represent"
         raise RunError("GBE623", agent=agent, method=method, reason=reason)
     return encoded
 
 
 def _json_response(document: dict[str, Any]) -> Response:
+    """Return a response with a document as indented JSON."""
     return Response(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n", media_type=_JSON)

@@ -44,10 +44,10 @@ class ServerOptions(NamedTuple):
 
 
 class Servers:
-    """Both servers of a run. The constructor opens the sockets; clients that connect before the graph is ready wait.
+    """The servers of a run. The constructor opens the sockets; clients that connect before the graph is ready wait.
 
     Args:
-        asked: What the command line asks for.
+        options: The options of the command line about servers.
         artifacts: The artifact folder of the graph.
         show: Called with each line for the terminal.
 
@@ -60,40 +60,45 @@ class Servers:
         UsageError: GBE155, GBE156 when there is no usable token.
     """
 
-    def __init__(self, asked: ServerOptions, artifacts: str, show: Show) -> None:
+    def __init__(self, options: ServerOptions, artifacts: str, show: Show) -> None:
         run = resolve_run(RuntimeConfig(artifacts=artifacts))
         serve = run.settings.serve
-        port = serve.port if asked.port is None else asked.port
+        port = serve.port if options.port is None else options.port
         self.meter = HandlerMetrics()
         self.ports: dict[str, int] = {}
-        self._config = msgspec.structs.replace(serve, host=asked.host or serve.host, port=port)
+        self._config = msgspec.structs.replace(serve, host=options.host or serve.host, port=port)
         self._queue = run.settings.queue
         self._root = find_root([Path(run.artifacts_dir).parent])
         self._show = show
         self._listener: socket.socket | None = None
         self._probes: ProbeServer | None = None
-        with ExitStack() as held:
-            if asked.is_serving:
-                self._listener, self._token = self._listen(run, held)
-            if asked.health:
-                self._probes = ProbeServer(*asked.health)
-                held.callback(self._probes.close)
+        with ExitStack() as sockets:
+            if options.is_serving:
+                self._listener, self._token = self._open_listener(run, sockets)
+            if options.health:
+                self._probes = ProbeServer(*options.health)
+                sockets.callback(self._probes.close)
                 self.ports["health"] = self._probes.port
-            self._held = held.pop_all()
+            self._sockets = sockets.pop_all()  # no error: keep them open
 
     def close(self) -> None:
         """Close the sockets."""
-        self._held.close()
+        self._sockets.close()
 
     @contextmanager
     def run_beside(self, graph: LiveGraph) -> Iterator[None]:
-        """Answer requests within the block and until the graph has stopped; the end of the block waits for open requests."""
+        """Within the block, and until the graph has stopped, answer requests.
+
+        At the end of the block /readyz answers 503, and the block waits for open requests, for the grace of the graph at most.
+        """
         status = Status(graph, self.meter, stuck_after_s=self._config.stuck_after_s, queue=self._queue)
         if self._probes is not None:
-            self._probes.start(status, lambda: render_metrics(graph.bus.statistics(), self.meter))
+            self._probes.start(
+                status, lambda: render_metrics(graph.bus.statistics(), self.meter, graph.ledger_metrics())
+            )
             graph.at_end(self._probes.stop)
             self._show(f"Probes and metrics at http://{_url_host(self._probes.host)}:{self._probes.port}/metrics")
-        in_flight = self._serve(self._listener, graph, status) if self._listener else lambda: 0
+        in_flight = self._start_http_server(self._listener, graph, status) if self._listener else lambda: 0
         try:
             yield
         finally:
@@ -102,18 +107,18 @@ class Servers:
             while in_flight() and monotonic() < deadline:
                 sleep(_POLL_S)
 
-    def _listen(self, run: ResolvedRun, held: ExitStack) -> tuple[socket.socket, Token]:
-        """Open the socket of the HTTP server, and find its token."""
+    def _open_listener(self, run: ResolvedRun, sockets: ExitStack) -> tuple[socket.socket, Token]:
+        """Open the socket of the HTTP server, which `sockets` closes, and find its token."""
         require_packages("--serve", ("starlette", "uvicorn"), extra="serve")
         from graphbus_core.hosting.serving.server import open_listener
 
-        listener = held.enter_context(open_listener(self._config.host, self._config.port))
+        listener = sockets.enter_context(open_listener(self._config.host, self._config.port))
         self.ports["serve"] = listener.getsockname()[1]
-        # Only once the port is ours: until then, the token file may belong to the process that listens there.
+        # Only now that this process has the port: the token file may belong to another process that listens there.
         return listener, find_token(self._config, self._root, Path(run.state_dir))
 
-    def _serve(self, listener: socket.socket, graph: LiveGraph, status: Status) -> Callable[[], int]:
-        """Start the HTTP server, and return a function that counts the open requests."""
+    def _start_http_server(self, listener: socket.socket, graph: LiveGraph, status: Status) -> Callable[[], int]:
+        """Start the HTTP server, which the graph stops at its end; return a function that returns the number of open requests."""
         from graphbus_core.hosting.serving.app import Site
         from graphbus_core.hosting.serving.server import HttpServer
 
@@ -129,4 +134,5 @@ class Servers:
 
 
 def _url_host(host: str) -> str:
+    """Return a host as a URL writes it: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host

@@ -21,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write("usage: python -m graphbus_core.hosting.serving.health PORT [PATH]\n")
         return 1
     try:
-        answer = _ask(int(port), path)
+        answer = _request_probe(int(port), path)
     except (OSError, OverflowError) as error:
         sys.stderr.write(f"no answer at port {port}: {error}\n")
         return 1
@@ -30,15 +30,19 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if head.split(" ", 2)[1:2] == ["200"] else 1
 
 
-def _ask(port: int, path: str) -> str:
-    """Return the whole response; the timeout covers all of it, not each part."""
-    ending = monotonic() + _TIMEOUT_S
+def _request_probe(port: int, path: str) -> str:
+    """Request the path from this port of this machine, and return the response, head included; all within `_TIMEOUT_S`.
+
+    Raises:
+        OSError: There is no connection, or the time is up. OverflowError: there is no port with this number.
+    """
+    deadline = monotonic() + _TIMEOUT_S
     with socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
         received = b""
         while len(received) < _MOST_BYTES and (part := connection.recv(4096)):
             received += part
-            connection.settimeout(max(ending - monotonic(), 0.001))
+            connection.settimeout(max(deadline - monotonic(), 0.001))
         return received.decode("utf-8", "replace")
 
 

@@ -47,7 +47,7 @@ _ACCEPTED = {
 }
 _REFUSALS = (400, 401, 403, 413, 415, 422, 500, 503, 504)
 """The error statuses of a request to an existing address."""
-_FROM_OUTSIDE = "What its handlers take. An event that they cannot take is accepted, and becomes a dead letter."
+_UNDECLARED_PAYLOAD = "What its handlers take. An event that they cannot take is accepted, and becomes a dead letter."
 
 
 def describe_api(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: float) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def describe_api(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: 
     """
     agents = artifacts.agents.agents
     calls = {
-        f"/call/{agent.name}/{method.name}": {"post": _call(agent, method)}
+        f"/call/{agent.name}/{method.name}": {"post": _call_operation(agent, method)}
         for agent in agents
         for method in agent.methods
         if method.has_schema
@@ -71,8 +71,8 @@ def describe_api(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: 
         "info": {name: text for name, text in info._asdict().items() if text},
         "paths": {
             **calls,
-            **{f"/publish{topic.name}": {"post": _publish(topic, agents, wait_limit_s)} for topic in topics},
-            **_probes(),
+            **{f"/publish{topic.name}": {"post": _publish_operation(topic, agents, wait_limit_s)} for topic in topics},
+            **_probe_paths(),
         },
         "components": {
             "schemas": {"Problem": _PROBLEM, "Accepted": _ACCEPTED},
@@ -82,40 +82,45 @@ def describe_api(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: 
                     "description": "The request was refused.",
                     "content": {MEDIA_TYPE: _schema_reference("Problem")},
                 },
-                **{_response_name(status): _refusal(status) for status in _REFUSALS},
+                **{_component_name(status): _refusal_response(status) for status in _REFUSALS},
             },
         },
         "security": [{"token": []}],
     }
 
 
-def _call(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
-    """Return the operation for a method."""
+def _call_operation(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
+    """Return the OpenAPI operation that calls a method."""
     result = {} if method.output_schema is None else _WRITER.result(method.output_schema)
     operation: dict[str, Any] = {
         "operationId": f"call.{agent.name}.{method.name}",
         "tags": [agent.name],
-        "requestBody": _body([method.input_schema], _WRITER.arguments),
+        "requestBody": _request_body([method.input_schema], _WRITER.arguments),
         "responses": {
             "200": {"description": "The result of the method.", "content": _json_content(result)},
-            **_refusals(),
+            **_refusal_references(),
         },
     }
     summary = method.doc.strip().partition("\n")[0]
     return {**operation, "summary": summary} if summary else operation
 
 
-def _publish(topic: TopicDefinition, agents: Iterable[AgentDefinition], wait_limit_s: float) -> dict[str, Any]:
-    """Return the operation for a topic."""
-    heard = ", ".join(topic.subscribers)
-    taken = [] if topic.schema else _declared_payloads(topic.name, agents)
+def _publish_operation(
+    topic: TopicDefinition, agents: Iterable[AgentDefinition], wait_limit_s: float
+) -> dict[str, Any]:
+    """Return the OpenAPI operation that publishes on a topic.
+
+    The payload must fit the schema of the topic; if it has none, the schemas that its handlers declare.
+    """
+    subscribers = ", ".join(topic.subscribers)
+    declared = [] if topic.schema else _declared_payloads(topic.name, agents)
     return {
         "operationId": f"publish{topic.name.replace('/', '.')}",
         "tags": ["topics"],
-        "summary": f"Publish {topic.name}" + (f", heard by {heard}" if heard else ""),
-        **({"description": _FROM_OUTSIDE} if taken else {}),
-        "parameters": [_wait(wait_limit_s)],
-        "requestBody": _body(taken or [topic.schema], _WRITER.payload),
+        "summary": f"Publish {topic.name}" + (f", heard by {subscribers}" if subscribers else ""),
+        **({"description": _UNDECLARED_PAYLOAD} if declared else {}),
+        "parameters": [_wait_parameter(wait_limit_s)],
+        "requestBody": _request_body(declared or [topic.schema], _WRITER.payload),
         "responses": {
             "202": {
                 "description": "The event is on its way.",
@@ -125,7 +130,7 @@ def _publish(topic: TopicDefinition, agents: Iterable[AgentDefinition], wait_lim
                 "description": "With `wait`: it is handled.",
                 "content": {"application/json": _schema_reference("Accepted")},
             },
-            **_refusals(),
+            **_refusal_references(),
         },
     }
 
@@ -141,7 +146,8 @@ def _declared_payloads(topic: str, agents: Iterable[AgentDefinition]) -> list[Sc
     return list(dict.fromkeys(each for each in found if each is not None))
 
 
-def _wait(limit_s: float) -> dict[str, Any]:
+def _wait_parameter(limit_s: float) -> dict[str, Any]:
+    """Return the description of `?wait=SECONDS`, at most `limit_s`."""
     return {
         "name": "wait",
         "in": "query",
@@ -150,27 +156,31 @@ def _wait(limit_s: float) -> dict[str, Any]:
     }
 
 
-def _refusals() -> dict[str, Any]:
-    named = {str(status): {"$ref": f"#/components/responses/{_response_name(status)}"} for status in _REFUSALS}
+def _refusal_references() -> dict[str, Any]:
+    """Return status -> reference to the component that describes its response."""
+    named = {str(status): {"$ref": f"#/components/responses/{_component_name(status)}"} for status in _REFUSALS}
     return {**named, "default": {"$ref": "#/components/responses/Problem"}}
 
 
-def _refusal(status: int) -> dict[str, Any]:
+def _refusal_response(status: int) -> dict[str, Any]:
+    """Return the description of the response with an error status."""
     headers = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}} if status == 503 else {}
     answer = {"description": f"{TITLES[status]}.", "content": {MEDIA_TYPE: _schema_reference("Problem")}}
     return {**answer, "headers": headers} if headers else answer
 
 
-def _response_name(status: int) -> str:
+def _component_name(status: int) -> str:
+    """Return the name of the component that describes an error status, such as `NotFound`."""
     return TITLES[status].replace(" ", "")
 
 
-def _probes() -> dict[str, Any]:
+def _probe_paths() -> dict[str, Any]:
     meanings = {"/livez": "No handler is stuck", "/readyz": "Requests are taken", "/startupz": "The graph has started"}
-    return {path: {"get": _probe(path, meaning)} for path, meaning in meanings.items()}
+    return {path: {"get": _probe_operation(path, meaning)} for path, meaning in meanings.items()}
 
 
-def _probe(path: str, meaning: str) -> dict[str, Any]:
+def _probe_operation(path: str, meaning: str) -> dict[str, Any]:
+    """Return the OpenAPI operation that requests a probe; it needs no token."""
     answer = {"content": {"application/json": {"schema": {"type": "object", "required": ["status"]}}}}
     return {
         "operationId": path.strip("/"),
@@ -181,7 +191,7 @@ def _probe(path: str, meaning: str) -> dict[str, Any]:
     }
 
 
-def _body(schemas: Sequence[Schema | None], write: Callable[[Schema], JsonSchema]) -> dict[str, Any]:
+def _request_body(schemas: Sequence[Schema | None], write: Callable[[Schema], JsonSchema]) -> dict[str, Any]:
     """Return the description of a request body that must fit all of these schemas; None stands for an unknown one."""
     known = [schema for schema in schemas if schema is not None]
     written = [write(schema) for schema in known]

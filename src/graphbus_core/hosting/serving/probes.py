@@ -23,7 +23,8 @@ _MAX_CONNECTIONS = 32
 _TIMEOUT_S = 5.0
 
 
-def _failure(status: str, **facts: str | float) -> ProbeResult:
+def _failed_probe(status: str, **facts: str | float) -> ProbeResult:
+    """Return a result with the HTTP status 503; `facts` are further fields of its body."""
     return 503, {"status": status, **facts}
 
 
@@ -45,8 +46,8 @@ class Status:
         self._meter = meter
         self._stuck_after_s = stuck_after_s
         self._queue = queue
-        self._seen: tuple[tuple[int, int, int], float] | None = None
-        """Counts of what had begun when events were first seen waiting, and the time; see `_stuck_queue`."""
+        self._counts_since: tuple[tuple[int, int, int], float] | None = None
+        """The counts of what has begun, and when a probe first saw these counts; None while no event waits."""
         self.is_stopping = False
 
     def answer(self, path: str) -> ProbeResult | None:
@@ -66,46 +67,50 @@ class Status:
     def check_live(self) -> ProbeResult:
         """Return 503 when only a restart helps: a handler or the queue is stuck, or the delivering thread has died."""
         if self._graph.bus.is_dispatcher_lost and not self.is_stopping:
-            return _failure("dead")
-        stuck = self._stuck_handler() or self._stuck_queue() if self._stuck_after_s else None
+            return _failed_probe("dead")
+        stuck = self._find_stuck_handler() or self._find_stuck_queue() if self._stuck_after_s else None
         return stuck or (200, {"status": "alive"})
 
     def check_ready(self) -> ProbeResult:
-        """Return 503 while the graph stops, when its delivering thread has died, or when the queue is full."""
+        """Return 503 while the graph stops or cannot reach its ledger, when its thread has died, or when the queue is full."""
         if self.is_stopping:
-            return _failure("stopping")
+            return _failed_probe("stopping")
         if self._graph.bus.is_dispatcher_lost:
-            return _failure("dead")
+            return _failed_probe("dead")
         queued = self._graph.bus.statistics().queued
         if self._queue and queued >= self._queue:
-            return _failure("overloaded", queued=queued)
+            return _failed_probe("overloaded", queued=queued)
+        if self._graph.ledger is not None and not self._graph.ledger.is_reachable:
+            return _failed_probe("disconnected")
         return 200, {"status": "ready"}
 
-    def _stuck_handler(self) -> ProbeResult | None:
-        """Return the answer if a handler has been running for more than `stuck_after_s`."""
+    def _find_stuck_handler(self) -> ProbeResult | None:
+        """Return the failure if a handler has been running for more than `stuck_after_s`; else None."""
         longest = self._meter.longest_running()
         running_s = 0.0 if longest is None else monotonic() - longest.since
         if longest is None or running_s <= self._stuck_after_s:
             return None
-        return _failure("stuck", handler=longest.name, running_s=round(running_s, 1))
+        return _failed_probe("stuck", handler=longest.name, running_s=round(running_s, 1))
 
-    def _stuck_queue(self) -> ProbeResult | None:
-        """Return the answer if at each probe for `stuck_after_s` events waited, and no handler began in between."""
+    def _find_stuck_queue(self) -> ProbeResult | None:
+        """Return the failure if events have waited at every probe for `stuck_after_s`, and nothing has begun since; else None."""
         statistics, now = self._graph.bus.statistics(), monotonic()
         begun = (self._meter.begun, statistics.published, statistics.dead_letters)
         if not statistics.queued:
-            self._seen = None
+            self._counts_since = None
             return None
-        if self._seen is None or self._seen[0] != begun:
-            self._seen = begun, now
-        waiting_s = now - self._seen[1]
+        if self._counts_since is None or self._counts_since[0] != begun:
+            self._counts_since = begun, now
+        waiting_s = now - self._counts_since[1]
         if waiting_s <= self._stuck_after_s:
             return None
-        return _failure("stuck", queued=statistics.queued, waiting_s=round(waiting_s, 1))
+        return _failed_probe("stuck", queued=statistics.queued, waiting_s=round(waiting_s, 1))
 
 
 class ProbeServer:
     """The server for `--health`: answers GET /livez, /readyz, /startupz and /metrics.
+
+    The constructor opens the socket; `start` begins to answer. Port 0 stands for a free one, which is then in `port`.
 
     Raises:
         RunError: GBE672 when the address cannot be listened on.
@@ -122,7 +127,7 @@ class ProbeServer:
 
     def start(self, status: Status, metrics: Callable[[], bytes]) -> None:
         """Begin to answer; `metrics` returns the page for /metrics."""
-        self._server.RequestHandlerClass = _request_handler(status, metrics, self.host)
+        self._server.RequestHandlerClass = _make_handler_class(status, metrics, self.host)
         self._thread.start()
 
     def stop(self) -> None:
@@ -132,7 +137,7 @@ class ProbeServer:
         self.close()
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the socket of a server that was not started."""
         self._server.server_close()
 
 
@@ -143,6 +148,7 @@ def _make_server(host: str, port: int) -> Any:
     from socketserver import TCPServer
 
     def hang_up(connection: socket.socket) -> None:
+        """End a connection, so that its thread stops waiting."""
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
 
@@ -150,39 +156,41 @@ def _make_server(host: str, port: int) -> Any:
         block_on_close = False
         request_queue_size = 128
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        free = BoundedSemaphore(_MAX_CONNECTIONS)
+        free_places = BoundedSemaphore(_MAX_CONNECTIONS)
 
         def server_bind(self) -> None:
             """Bind as a plain TCP server: the HTTP server also resolves its host name, which may block."""
             TCPServer.server_bind(self)
 
         def process_request(self, request: Any, client_address: Any) -> None:
-            if not self.free.acquire(blocking=False):
+            """Start a thread for a connection, or close it if too many are open."""
+            if not self.free_places.acquire(blocking=False):
                 self.shutdown_request(request)
                 return
             try:
                 super().process_request(request, client_address)
             except RuntimeError:  # the system gives no more threads
-                self.free.release()
+                self.free_places.release()
                 raise
 
         def process_request_thread(self, request: Any, client_address: Any) -> None:
-            patience = Timer(_TIMEOUT_S, hang_up, (request,))
+            """Answer on the thread of the connection, which is cut off after `_TIMEOUT_S`."""
+            timer = Timer(_TIMEOUT_S, hang_up, (request,))
             try:
-                patience.start()
+                timer.start()
                 super().process_request_thread(request, client_address)
             finally:
-                patience.cancel()
-                self.free.release()
+                timer.cancel()
+                self.free_places.release()
 
-        def handle_error(self, *_given: object) -> None:
-            """Do not print broken connections."""
+        def handle_error(self, *_arguments: object) -> None:
+            """Print nothing when a connection breaks."""
 
     return Server((host, port), BaseHTTPRequestHandler)
 
 
-def _request_handler(status: Status, metrics: Callable[[], bytes], listens_at: str) -> Any:
-    """Return the class that answers the requests of one connection."""
+def _make_handler_class(status: Status, metrics: Callable[[], bytes], listens_at: str) -> Any:
+    """Return the class that answers the requests of one connection; `listens_at` is the host that the server listens at."""
     from http.server import BaseHTTPRequestHandler
 
     class ProbeRequestHandler(BaseHTTPRequestHandler):
@@ -191,21 +199,23 @@ def _request_handler(status: Status, metrics: Callable[[], bytes], listens_at: s
         sys_version = ""
 
         def do_GET(self) -> None:
+            """Answer a probe, or send the metrics to clients that may read them."""
             path = self.path.partition("?")[0]
             if path != "/metrics":
                 body, number = status.encode_answer(path)
-                self._send(number, "application/json", body)
+                self._send_response(number, "application/json", body)
             elif may_read_without_token(listens_at, self.headers.get("host", "")):
-                self._send(200, CONTENT_TYPE, metrics())
+                self._send_response(200, CONTENT_TYPE, metrics())
             else:
-                self._send(403, "application/json", b'{"status":"the Host is not this machine"}')
+                self._send_response(403, "application/json", b'{"status":"the Host header does not name this machine"}')
 
         do_HEAD = do_GET  # noqa: N815 - the name that http.server calls
 
-        def log_message(self, *_given: object) -> None:
-            """Do not print requests."""
+        def log_message(self, *_arguments: object) -> None:
+            """Print no line for a request."""
 
-        def _send(self, number: int, kind: str, body: bytes) -> None:
+        def _send_response(self, number: int, kind: str, body: bytes) -> None:
+            """Send a response; for HEAD, without the body."""
             self.send_response(number)
             self.send_header("content-type", kind)
             self.send_header("content-length", str(len(body)))

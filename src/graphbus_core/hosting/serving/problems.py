@@ -67,11 +67,11 @@ def make_problem(status: int, detail: str, **more: Any) -> ProblemDetails:
 
 
 def problem_of(error: Exception) -> ProblemDetails | None:
-    """Return the body for an error that the client may know; None for an error of the server."""
+    """Return the body for an error whose code is in `_STATUSES`; None for any other, which is an error of the server."""
     if not isinstance(error, GraphBusError) or error.code not in _STATUS_OF:
         return None
-    wrong: Any = error.data.get("problems") or ()
-    errors = tuple({"field": each.path, "expected": each.expected, "got": each.got} for each in wrong)
+    problems: Any = error.data.get("problems") or ()
+    errors = tuple({"field": each.path, "expected": each.expected, "got": each.got} for each in problems)
     return make_problem(_STATUS_OF[error.code], error.sentence, code=error.code, hint=error.hint, errors=errors)
 
 

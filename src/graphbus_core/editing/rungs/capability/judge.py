@@ -26,14 +26,15 @@ from graphbus_core.editing.rungs.capability.sources import (
 )
 from graphbus_core.editing.text.source_text import Definition
 
-_OF_MODULES = frozenset({"__name__", "__debug__", "__doc__", "__file__"})
+_MODULE_DUNDERS = frozenset({"__name__", "__debug__", "__doc__", "__file__"})
 _WORST = frozenset({"G3.exec", "G3.process"})
-_ACTS_OF_NODES = frozenset({"publish", "request", "call"})
-_OTHERS = frozenset({"shared", "outside", "module", "class", "symbol"})
+"""The powers of an attribute that count rather than the power of its module."""
+_NODE_ACTIONS = frozenset({"publish", "request", "call"})
+_KINDS_OF_OTHERS = frozenset({"shared", "outside", "module", "class", "symbol"})
 
 
 class UseJudge:
-    """Judges names and attributes.
+    """Judges names and attributes: records a sign for each use that is not known to be harmless.
 
     Args:
         notes: Where signs and references are recorded.
@@ -47,36 +48,45 @@ class UseJudge:
     # --- names --------------------------------------------------------------------------------
 
     def judge_values(self, place: ExpressionUse) -> None:
-        """Judge every value that an expression may have."""
+        """Record signs and references for every value that an expression may have."""
         node, scope, use, call = place
         for value in self.file.values(node, scope):
             if value.kind == "outside":
                 self.judge_outside(value.name, place)
             elif value.kind == "module" and use != "base":
-                self.notes.sign("G3.reflection", f"the module {ast.unparse(node)} as a value", node, scope)
+                self.notes.sign("G3.reflection", f"the use of the module {ast.unparse(node)} as a value", node, scope)
             elif value.kind == "symbol" and use not in ("base", "type"):
                 if isinstance(value.node, ast.ClassDef) and value.home and value.home.is_agent(value.node):
-                    self.notes.sign("G3.node", f"the class {value.node.name} of an agent as a value", node, scope)
+                    self.notes.sign(
+                        "G3.node", f"the use of the class {value.node.name} of an agent as a value", node, scope
+                    )
                 self.notes.refer(value.home, value.node, ast.unparse(node), call or node, scope)
 
     def judge_outside(self, name: str, place: ExpressionUse) -> None:
-        """Judge something from outside of the project by its dotted name."""
+        """Record a sign for the use of something from outside of the project, by its dotted name, unless it is harmless.
+
+        If it is the base of an attribute, nothing is recorded: the attribute itself is judged. Nor is a capitalized name that is
+        used as a type, because there a class is only named.
+        """
         first, _, rest = name.partition(".")
         if table.is_module(name) or (first != "builtins" and not rest):
             if place.use != "base":
-                self.notes.sign("G3.reflection", f"the module {name} as a value", place.node, place.scope)
-        elif not self._is_other_use(name, place) and place.use != "base" and not table.is_harmless(name):
+                self.notes.sign("G3.reflection", f"the use of the module {name} as a value", place.node, place.scope)
+        elif not self._record_misuse(name, place) and place.use != "base" and not table.is_harmless(name):
             if first == "builtins":
                 self._judge_builtin(rest, place)
             elif place.use != "type" or not name.rpartition(".")[2][:1].isupper():
                 self._record_unlisted(name, name, place)
 
-    def _is_other_use(self, name: str, place: ExpressionUse) -> bool:
-        """Judge things that are harmless in one use only, such as decorators; True if this was one in another use."""
+    def _record_misuse(self, name: str, place: ExpressionUse) -> bool:
+        """Record a sign for the wrong use of something that is harmless in one use only, such as a decorator.
+
+        Return False, without a sign, if the use is not one of these.
+        """
         node, scope, use, _ = place
         stem, _, last = name.rpartition(".")
         if name.endswith(".GraphBusNode") and use in ("value", "call"):
-            self.notes.sign("G3.node", "the class of all agents as a value", node, scope)
+            self.notes.sign("G3.node", "the use of the class of all agents as a value", node, scope)
         elif name in table.ONLY_DECORATORS and use != "type":
             code = "G3.node" if name.startswith("graphbus_core.") else "G3.patch"
             self.notes.sign(code, f"{name} other than as a decorator", node, scope)
@@ -91,21 +101,24 @@ class UseJudge:
         return True
 
     def _judge_builtin(self, name: str, place: ExpressionUse) -> None:
-        """Judge the use of a builtin that is not harmless in general."""
+        """Record a sign for a builtin that is not harmless in general, unless this use is harmless."""
         node, scope, use, _ = place
         if name in table.CALLED_ONLY:
             if use not in ("type", "call"):
-                self.notes.sign("G3.reflection", f"{name} as a value", node, scope)
+                self.notes.sign("G3.reflection", f"the use of {name} as a value", node, scope)
         elif name in table.CAUGHT_ONLY and use == "type":
-            return
+            return  # it is only caught or named
         elif name.partition(".")[0] not in BUILTINS:
             return  # an undefined name: it raises at run time, which G8 finds
-        elif name not in _OF_MODULES:
+        elif name not in _MODULE_DUNDERS:
             self._record_unlisted(f"builtins.{name}", name, place)
 
     def _record_unlisted(self, name: str, shown: str, place: ExpressionUse) -> None:
-        """Record the use of something that is not in the table, with the code of its power if that is known."""
-        code = table.code_of(name)
+        """Record a sign for something that is not in the table, with the code of its power, or G3.unknown.
+
+        If all packages are allowed, only known powers are signs. `name` is the dotted name, `shown` that for the message.
+        """
+        code = table.code_of(name)  # that of the module, unless the last part stands for a worse power
         by_attribute = table.ACTING.get(name.rpartition(".")[2], "")
         code = by_attribute if by_attribute in _WORST else code
         if not code and self._project.allowed.is_everything:
@@ -115,7 +128,7 @@ class UseJudge:
         self.notes.sign(code or "G3.unknown", what, place.node, place.scope, way=way, is_counted=bool(code))
 
     def judge_import(self, name: str, node: ast.AST, scope: NameScope) -> None:
-        """Judge the import of something from outside of the project."""
+        """Record a sign for an import from outside of the project, unless it is harmless and its package is allowed."""
         package = name.partition(".")[0]
         if table.is_module(name) or table.is_harmless(name):
             code = "" if self._project.allowed.has(package) else "G3.import"
@@ -132,21 +145,21 @@ class UseJudge:
     # --- attributes ---------------------------------------------------------------------------
 
     def judge_attributes(self, place: ExpressionUse) -> None:
-        """Judge `a.b` for every value that `a` may have."""
+        """Judge `a.b` for every value that `a` may have; do nothing for an expression that is no attribute."""
         if isinstance(place.node, ast.Attribute):
             for value in self.file.values(place.node.value, place.scope):
                 self.judge_attribute(value, place.node, place)
 
     def judge_named_attribute(self, name: str, node: ast.AST, scope: NameScope, value: Value = DATA) -> None:
-        """Judge an attribute that is accessed by a constant name: `getattr(x, "name")`, a format, a class pattern."""
-        asked = ast.copy_location(ast.Attribute(ast.Name("_", ast.Load()), name, ast.Load()), node)
+        """Judge an attribute of `value` that is accessed by a constant name: `getattr(x, "name")` or a class pattern."""
+        access = ast.copy_location(ast.Attribute(ast.Name("_", ast.Load()), name, ast.Load()), node)
         if value.kind == "outside":
-            self.judge_outside(f"{value.name}.{name}", ExpressionUse(asked, scope))
+            self.judge_outside(f"{value.name}.{name}", ExpressionUse(access, scope))
         else:
-            self.judge_attribute(value, asked, ExpressionUse(asked, scope))
+            self.judge_attribute(value, access, ExpressionUse(access, scope))
 
     def judge_attribute(self, value: Value, node: ast.Attribute, place: ExpressionUse) -> None:
-        """Judge an attribute of one value."""
+        """Record a sign for an attribute of a value, unless it is harmless; see `judge_outside` for values from outside."""
         name, scope = node.attr, place.scope
         if value.kind == "outside":
             return
@@ -172,7 +185,7 @@ class UseJudge:
             return "G3.reflection"
         if is_internal(name) and not (name == "__class__" and place.use == "base"):
             if value.kind == "super" and name in table.DEFINED_FREELY:
-                return ""
+                return ""  # a method that calls the one of its base
             is_start_of_other = name == "__init__" and value.kind not in ("super", "symbol")
             return "G3.reflection" if name not in table.DUNDERS or is_start_of_other else ""
         if name in table.FRAMES:
@@ -180,7 +193,7 @@ class UseJudge:
         return "G3.node" if name in table.INSIDE_OF_NODES else ""
 
     def _judge_member(self, value: Value, home: AnalyzedFile, node: ast.Attribute, place: ExpressionUse) -> None:
-        """Judge an attribute of an object or class of the project."""
+        """Record a sign for an attribute of an object or class of the project, unless it is harmless."""
         name, scope = node.attr, place.scope
         if name in table.NODE and home.is_agent(value.node):
             self._judge_node_attribute(value, node, place)
@@ -192,31 +205,31 @@ class UseJudge:
             self._judge_unknown_owner(node, place)
 
     def _judge_node_attribute(self, value: Value, node: ast.Attribute, place: ExpressionUse) -> None:
-        """Judge an attribute of the public interface of a node: only its own agent may use it, and only as intended."""
+        """Record a sign if code uses the interface of a node of another agent, or in an unusual way on its own agent."""
         name, call = node.attr, place.call
         if value.kind not in ("self", "super"):
             what = f"{name} of a class or of another agent"
-        elif name not in _ACTS_OF_NODES or place.use == "base":
+        elif name not in _NODE_ACTIONS or place.use == "base":
             return
         elif call is None:
-            what = f"{name} as a value"
+            what = f"the use of {name} as a value"
         elif value.kind == "super":
             what = f"{name} of the base class"
-        elif name != "call" and _says_more(call, 3 if name == "request" else 2):
+        elif name != "call" and _passes_more(call, 3 if name == "request" else 2):
             what = f"{name} with more than a topic and a payload"
         else:
             return
         self.notes.sign("G3.node", what, node, place.scope)
 
     def _judge_unknown_owner(self, node: ast.Attribute, place: ExpressionUse) -> None:
-        """Judge an attribute of a value of unknown type by its name alone."""
+        """Judge an attribute of a value of unknown type by its name alone: by the table, or by methods of the project."""
         name, scope, call = node.attr, place.scope, place.call
         way: ast.AST = call or node
         if name in ("format", "format_map"):
             return  # `CallJudge` judges it
         if name in ("open", "replace"):
             self._judge_open_or_replace(node, place)
-        elif name in table.attributes() or (name in table.STREAMS and call is not None and _reads_on(call)):
+        elif name in table.attributes() or (name in table.STREAMS and call is not None and _reads_open_file(call)):
             return
         elif name in table.ACTING:
             verb = "a call of" if call is not None else "the attribute"
@@ -232,19 +245,19 @@ class UseJudge:
         if name == "open":
             code = "G3.files" if call is None or _opens_to_write(call, 0) else "G3.read"
             self.notes.sign(code, "opening a file", node, place.scope, way=way)
-        elif call is None or _could_rename(call):
-            what = "a call of replace" if call else "replace as a value"
+        elif call is None or _may_rename(call):
+            what = "a call of replace" if call else "the use of replace as a value"
             self.notes.sign("G3.files", what, node, place.scope, way=way)
 
     def _refer_to_defined(self, name: str, way: ast.AST, scope: NameScope) -> bool:
-        """Record a reference to all methods of the project with this name; False if no class has such an attribute."""
+        """Record a reference to all methods of the project with this name; return False if no class has such an attribute."""
         if not self._is_defined(name):
             return False
         self.notes.refer(None, None, name, way, scope)
         return True
 
     def _record_unknown(self, name: str, node: ast.Attribute, scope: NameScope) -> None:
-        """Record an attribute that neither the table nor the project knows."""
+        """Record a sign for an attribute that neither the table nor the project knows."""
         if name.lstrip("_") in table.MODULES_INSIDE:
             self.notes.sign("G3.reflection", f"the attribute {name}, which is the name of a module", node, scope)
         elif not self._project.allowed.is_everything or name.startswith("_"):
@@ -257,20 +270,24 @@ class UseJudge:
     # --- changes to other objects -----------------------------------------------------------------
 
     def judge_write(self, node: ast.Attribute, scope: NameScope) -> None:
-        """Judge `a.b = ...` and `del a.b`: allowed for `self`, for objects made in this function, and for plain fields."""
-        if node.attr in table.GUARDED:  # `_declaration_signs` records a sign of its own
+        """Record a sign for `a.b = ...` and `del a.b`, except on `self`, objects made in this function, and plain fields."""
+        if node.attr in table.GUARDED:  # `_find_declaration_signs` yields a sign of its own
             return
         if not all(self._may_write(value, node, scope) for value in self.file.values(node.value, scope)):
             code = "G3.node" if node.attr in table.NOT_TO_REPLACE else "G3.patch"
             self.notes.sign(code, f"setting {ast.unparse(node)}", node, scope)
 
     def _may_write(self, value: Value, node: ast.Attribute, scope: NameScope) -> bool:
-        """True if the attribute may be set when `value` is what it belongs to."""
+        """True if an attribute may be set or deleted if `value` is the object that it belongs to.
+
+        A reference to each overridden base is recorded on the way.
+        """
         name = node.attr
         if is_internal(name) or name in table.FRAMES:
             return False
         if value.kind == "self" and value.home is not None:
             self.record_overridden(value.home, value.node, name, node, scope)
+            # on `self`: no part of a node, and no method
             return not (value.home.is_agent(value.node) and name in table.NODE | table.NOT_TO_REPLACE) and not any(
                 isinstance(one.source, Definition) and not _is_property(one.source)
                 for _, _, found in value.home.bound(value.node, name)
@@ -282,11 +299,11 @@ class UseJudge:
             return True
         if value.kind == "object" and self._is_made_here(node.value, scope):
             return value.home is None or not value.home.is_agent(value.node)
-        is_known = value.kind == "object" and value.home is None
-        return value.kind in ("data", "object") and not is_known and self._is_plain_field(name)
+        is_from_outside = value.kind == "object" and value.home is None
+        return value.kind in ("data", "object") and not is_from_outside and self._is_plain_field(name)
 
     def _is_made_here(self, node: ast.expr, scope: NameScope) -> bool:
-        """True for a name that can only stand for objects that this function has created."""
+        """True for a name that can only stand for new objects that this function has made."""
         function = scope.function
         if not isinstance(node, ast.Name) or function is None or node.id not in function.bindings:
             return False
@@ -298,7 +315,7 @@ class UseJudge:
         )
 
     def _is_plain_field(self, name: str) -> bool:
-        """True if the attribute is a field (not a method) of classes of the project that are not agents, and of no others."""
+        """True if only classes of the project that are no agents have this attribute, and none of them has it as a method."""
         own = [(self.file, owner, method) for owner, method in self.file.fields.get(name, ())]
         found = [*self._project.fields(name), *own]
         if name in table.attributes_of_classes():
@@ -308,29 +325,33 @@ class UseJudge:
     def record_overridden(
         self, home: AnalyzedFile, node: ast.AST | None, name: str, at: ast.AST, scope: NameScope
     ) -> None:
-        """Record references to the bases whose attribute a class overrides: their methods will use the new one."""
+        """Record references to the bases whose attribute a class overrides: their methods will use the new one.
+
+        `home` is the file of the class `node`, `at` the place of the reference.
+        """
         way = ast.copy_location(ast.Constant(name), at)
         for above, step, _ in home.bound(node, name, skip_first=True):
             self.notes.refer(above, step, f"{name} of {step.name}, replaced", way, scope)
 
     def judge_change(self, base: ast.expr, node: ast.AST, scope: NameScope) -> None:
-        """Judge `base[...] = ...`, `del base[...]` and `base += ...`."""
-        if not _OTHERS.isdisjoint(value.kind for value in self.file.values(base, scope)):
+        """Record a sign for `base[...] = ...`, `del base[...]` and `base += ...` if the base belongs to other code."""
+        if not _KINDS_OF_OTHERS.isdisjoint(value.kind for value in self.file.values(base, scope)):
             self.notes.sign("G3.patch", f"changing {ast.unparse(base)} of another module or class", node, scope)
 
 
 def _is_property(node: Definition) -> bool:
+    """True for a method with the decorator of a property."""
     return not {"property", "cached_property", "setter"}.isdisjoint(map(name_of, node.decorator_list))
 
 
-def _says_more(call: ast.Call, most: int) -> bool:
-    """True if a call passes, or may pass, more than the first `most` positional parameters, or `src`."""
+def _passes_more(call: ast.Call, most: int) -> bool:
+    """True if a call passes, or may pass, more than `most` positional arguments, or the keyword `src`."""
     named = {keyword.arg for keyword in call.keywords}
     is_open = None in named or any(isinstance(argument, ast.Starred) for argument in call.args)
     return is_open or "src" in named or len(call.args) > most
 
 
-def _could_rename(call: ast.Call) -> bool:
+def _may_rename(call: ast.Call) -> bool:
     """True if `x.replace(...)` could rename a file: `Path.replace` takes one argument, `str` two, dates keywords."""
     named = {keyword.arg for keyword in call.keywords}
     if None in named or "target" in named or any(isinstance(argument, ast.Starred) for argument in call.args):
@@ -339,7 +360,7 @@ def _could_rename(call: ast.Call) -> bool:
 
 
 def _opens_to_write(call: ast.Call, position: int) -> bool:
-    """True unless a file is clearly opened to read; `position` is the index of the mode argument."""
+    """True unless a call clearly opens a file to read; `position` is the index of the mode among its arguments."""
     if any(isinstance(argument, ast.Starred) for argument in call.args):
         return True
     named = [keyword.value for keyword in call.keywords if keyword.arg in ("mode", None)]
@@ -348,21 +369,21 @@ def _opens_to_write(call: ast.Call, position: int) -> bool:
     return mode is not None and not is_read
 
 
-def _reads_on(call: ast.Call) -> bool:
-    """True for `file.read()` and `file.read(4096)` on an open file; other arguments could name another file."""
+def _reads_open_file(call: ast.Call) -> bool:
+    """True for a call such as `file.read()` or `file.read(4096)`; other arguments could name another file."""
     return not call.keywords and all(isinstance(one, ast.Constant) and isinstance(one.value, int) for one in call.args)
 
 
 _SCALARS = frozenset({"str", "int", "float", "len", "round", "bool", "repr", "abs", "format", "hex", "ord", "sum"})
-_MANNERS = frozenset({"mode", "encoding", "errors", "newline", "buffering"})
-_NO_DATA = re.compile(
+_OPEN_OPTIONS = frozenset({"mode", "encoding", "errors", "newline", "buffering"})
+_NOT_DATA = re.compile(
     r"(?:^|/)\.|\.(?:toml|cfg|ini|ya?ml|env|pem|key|p12|pfx|lock|pth|py)$|secret|credential|passw", re.IGNORECASE
 )
-_SCREENS = frozenset({"sys.stdout", "sys.stderr", "io.StringIO"})
+_CONSOLE_STREAMS = frozenset({"sys.stdout", "sys.stderr", "io.StringIO"})
 
 
 class CallJudge:
-    """Judges calls whose effect depends on their arguments.
+    """Judges calls whose effect depends on their arguments: records a sign for each that is not known to be harmless.
 
     Args:
         judge: Judges the attributes that such calls access.
@@ -381,23 +402,23 @@ class CallJudge:
             **dict.fromkeys(table.BY_NAME, self._judge_attrgetter),
         }
         self._imported: list[tuple[str, ast.AST, NameScope]] = []
-        self._named: set[str] = set()
+        self._called_with_names: set[str] = set()
 
-    def is_looked_at(self, value: Value) -> bool:
-        """True for a function whose calls are judged here, so that its name need not be."""
+    def judges_calls_of(self, value: Value) -> bool:
+        """True for a function from outside whose calls this class judges, so that its name need not be judged."""
         return value.kind == "outside" and (value.name in self._kinds or value.name == "builtins.super")
 
-    def is_screen(self, functions: Values, given: ast.keyword, scope: NameScope) -> bool:
+    def is_console(self, functions: Values, argument: ast.keyword, scope: NameScope) -> bool:
         """True for the `file` argument in `print(..., file=sys.stderr)` and the like."""
-        prints = all(value.name == "builtins.print" for value in functions)
+        is_print = all(value.name == "builtins.print" for value in functions)
         return (
-            prints
-            and given.arg == "file"
-            and all(one.name in _SCREENS for one in self._file.values(given.value, scope))
+            is_print
+            and argument.arg == "file"
+            and all(one.name in _CONSOLE_STREAMS for one in self._file.values(argument.value, scope))
         )
 
     def judge_call(self, node: ast.Call, scope: NameScope) -> None:
-        """Judge a call."""
+        """Record signs for a call, by its function and arguments."""
         for value in self._file.values(node.func, scope):
             if value.kind == "outside" and value.name in self._kinds:
                 self._kinds[value.name](value, node, scope)
@@ -413,14 +434,14 @@ class CallJudge:
         self._imported.append((name, node, scope))
 
     def finish(self) -> None:
-        """Record a sign for each such import that is never called in that way; called at the end of the file."""
+        """Record a sign for each import of `remember_import` that is never called; call this at the end of the file."""
         for name, node, scope in self._imported:
-            if name not in self._named:
+            if name not in self._called_with_names:
                 self._notes.sign("G3.reflection", f"the import of {name}", node, scope)
 
     def _judge_attrgetter(self, value: Value, node: ast.Call, scope: NameScope) -> None:
-        """Judge `attrgetter("order.total")` and `methodcaller("strip")`."""
-        self._named.add(value.name)
+        """Judge `attrgetter("order.total")` and `methodcaller("strip")` like the attributes that they name."""
+        self._called_with_names.add(value.name)
         names = [_constant_text(one) for one in node.args]
         names = names[:1] if value.name == "operator.methodcaller" else names
         if not all(names) or not names or node.keywords:
@@ -429,6 +450,7 @@ class CallJudge:
             self._judge.judge_named_attribute(part, node, scope)
 
     def _judge_getattr(self, _: Value, node: ast.Call, scope: NameScope) -> None:
+        """Judge `getattr` and `hasattr` like the attribute that they name; a computed name is a sign."""
         is_plain = (
             len(node.args) > 1 and not node.keywords and not any(isinstance(one, ast.Starred) for one in node.args)
         )
@@ -447,7 +469,7 @@ class CallJudge:
             target = ast.Attribute(node.args[0], name, ast.Store())
             self._judge.judge_write(ast.copy_location(target, node), scope)
         else:
-            self._notes.sign("G3.patch", "object.__setattr__ of something else than self", node, scope)
+            self._notes.sign("G3.patch", "object.__setattr__ of something other than self", node, scope)
 
     # --- formats --------------------------------------------------------------------------------
 
@@ -461,8 +483,9 @@ class CallJudge:
             self._notes.sign("G3.reflection", "a format that is not constant", node, scope, way=node)
 
     def _judge_format_text(self, text: str, node: ast.AST, scope: NameScope) -> None:
+        """Record a sign for a format whose fields access attributes, such as `"{0.total}"`."""
         try:
-            fields = list(_fields_of(text))
+            fields = list(_split_format(text))
         except ValueError:  # a malformed format raises at run time
             return
         if any("." in field for field in fields):
@@ -471,40 +494,44 @@ class CallJudge:
     # --- files and classes ------------------------------------------------------------------------
 
     def _judge_type(self, _: Value, node: ast.Call, scope: NameScope) -> None:
+        """Record a sign for a call of `type` that makes a class; `type(x)` is harmless."""
         if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
             self._notes.sign("G3.base", "a class made by a call of type", node, scope)
 
     def _judge_open(self, _: Value, node: ast.Call, scope: NameScope) -> None:
-        if _opens_to_write(node, 1) or any(keyword.arg not in _MANNERS for keyword in node.keywords):
+        """Record a sign for `open`, unless it clearly reads a data file of the project."""
+        if _opens_to_write(node, 1) or any(keyword.arg not in _OPEN_OPTIONS for keyword in node.keywords):
             self._notes.sign("G3.files", "opening a file to write", node, scope, way=node)
-        elif not _is_of_project(node):
+        elif not _reads_project_data(node):
             self._notes.sign("G3.read", "opening a file", node, scope, way=node)
 
     def _judge_print(self, node: ast.Call, scope: NameScope) -> None:
+        """Record a sign for `print` into anything but the console."""
         for keyword in node.keywords:
             values = self._file.values(keyword.value, scope)
-            if keyword.arg in ("file", None) and not {value.name for value in values} <= _SCREENS:
+            if keyword.arg in ("file", None) and not {value.name for value in values} <= _CONSOLE_STREAMS:
                 self._notes.sign("G3.files", "print into a file", node, scope, way=node)
 
 
-def _is_of_project(node: ast.Call) -> bool:
-    """True if the path is that of a data file of the project, which agents may read; settings and keys are not data."""
+def _reads_project_data(node: ast.Call) -> bool:
+    """True if a call of `open` names a data file of the project by a constant path; settings and keys are not data."""
     path = _constant_text(node.args[0]) if node.args else None
     if not path or path.startswith(("/", "~")) or ".." in path.split("/"):
         return False
-    return not _NO_DATA.search(path)
+    return not _NOT_DATA.search(path)
 
 
 def _constant_text(node: ast.expr) -> str | None:
+    """Return the value of a `str` constant; None for any other expression."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def _fields_of(text: str) -> Iterator[str]:
-    """Yield the fields of a format text, also those in format specifications."""
+def _split_format(text: str) -> Iterator[str]:
+    """Yield the fields of a format text, those in its format specifications included; raise ValueError if it is malformed."""
     for _, field, specification, _ in string.Formatter().parse(text):
         if field is not None:
             yield field
-            yield from _fields_of(specification or "")
+            yield from _split_format(specification or "")
 
 
 def _is_scalar(node: ast.expr) -> bool:

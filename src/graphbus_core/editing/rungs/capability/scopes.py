@@ -1,7 +1,7 @@
 """Which statements bind a name: the scopes of a file, each with all bindings in it.
 
-A name may be bound in several places. All of them count, in whatever order they run, so that a harmful meaning cannot hide behind
-a harmless one: patterns, `except ... as`, walruses, parameters, loops, `with`, imports and `global` bind names as well.
+A name may be bound in several places. All of them count, in whatever order they run, so that a harmless value cannot hide a
+harmful one: patterns, `except ... as`, walruses, parameters, loops, `with`, imports and `global` bind names as well.
 """
 
 from __future__ import annotations
@@ -32,10 +32,14 @@ class NameBinding(NamedTuple):
         source: An import, a definition, a parameter, or the expression whose value or part the name gets; None if the value
             does not matter, as for `except ... as`.
         scope: The scope in which the expression is evaluated.
+        has_value: False for `name: int` without a value and for `del name`, after which the name cannot be read.
+        handler: The handler of `except ... as`, at whose end Python deletes the name.
     """
 
     source: ImportedName | ast.AST | None
     scope: NameScope
+    has_value: bool = True
+    handler: ast.ExceptHandler | None = None
 
 
 class AttributeWrite(NamedTuple):
@@ -66,10 +70,18 @@ class NameScope:
         self.writes: list[AttributeWrite] = []
         self.stars: list[str] = []
 
-    def bind(self, name: str, source: ImportedName | ast.AST | None, read_in: NameScope | None = None) -> None:
-        """Add a binding; one of a `global` or `nonlocal` name goes to its outer scope."""
+    def bind(
+        self,
+        name: str,
+        source: ImportedName | ast.AST | None,
+        read_in: NameScope | None = None,
+        *,
+        has_value: bool = True,
+        handler: ast.ExceptHandler | None = None,
+    ) -> None:
+        """Add a binding here, or in the outer scope of a `global` or `nonlocal` name; `read_in` is the scope of `source`."""
         home = self.outer.get(name, self)
-        home.bindings.setdefault(name, []).append(NameBinding(source, read_in or self))
+        home.bindings.setdefault(name, []).append(NameBinding(source, read_in or self, has_value, handler))
 
     def find(self, name: str) -> list[NameBinding] | None:
         """Return the bindings that a name may have when it is read here; None if nothing in this file binds it.
@@ -89,7 +101,7 @@ class NameScope:
 
     @property
     def function(self) -> NameScope | None:
-        """The function whose body this is, looking through comprehensions; None for a module or class body."""
+        """The scope of the function around a place, comprehensions skipped; None in a module or class body."""
         return self.target if self.target.kind == "function" else None
 
     @property
@@ -104,12 +116,14 @@ class NameScopes:
     Attributes:
         of: `id(node)` -> the scope of a module, class, function, lambda or comprehension.
         module: The scope of the module.
+        loads: Each name that is read, with its node and the scope in which it is read.
     """
 
     def __init__(self, tree: ast.Module, package: str = "") -> None:
         self._package = package
         self._nonlocal: list[tuple[NameScope, str]] = []
         self.of: dict[int, NameScope] = {}
+        self.loads: list[tuple[str, ast.Name, NameScope]] = []
         self.module = NameScope("module", tree, None)
         self.of[id(tree)] = self.module
         self._collect_all(tree.body, self.module)
@@ -117,11 +131,13 @@ class NameScopes:
             self._bind_outside(inner, name)
 
     def _collect_all(self, nodes: Sequence[ast.AST | None], scope: NameScope) -> None:
+        """Collect the bindings in several nodes; None among them is skipped."""
         for node in nodes:
             if node is not None:
                 self._collect(node, scope)
 
     def _collect(self, node: ast.AST, scope: NameScope) -> None:
+        """Collect the bindings in a node and the nodes inside it; definitions, lambdas and comprehensions open scopes."""
         if isinstance(node, Definition):
             self._collect_definition(node, scope)
         elif isinstance(node, ast.Lambda):
@@ -129,6 +145,9 @@ class NameScopes:
             self._collect_inner("function", node, [node.body], scope)
         elif isinstance(node, _COMPREHENSIONS):
             self._collect_comprehension(node, scope)
+        elif isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Load):
+                self.loads.append((node.id, node, scope))
         else:
             self._bind_names(node, scope)
             self._collect_all(list(ast.iter_child_nodes(node)), scope)
@@ -140,13 +159,14 @@ class NameScopes:
         self._collect_inner("class" if isinstance(node, ast.ClassDef) else "function", node, node.body, scope)
 
     def _collect_inner(self, kind: _Kind, node: ast.AST, body: Sequence[ast.AST], scope: NameScope) -> None:
+        """Open the scope of a definition or lambda inside `scope`, bind its parameters, and collect its body."""
         inner = self.of[id(node)] = NameScope(kind, node, scope)
         for parameter in getattr(node, "type_params", ()):
             inner.bind(parameter.name, None)
         if isinstance(node, _FUNCTIONS):
             for parameter in _parameters_of(node.args):
                 inner.bind(parameter.arg, parameter)
-        for outside in _declared_outside(body):
+        for outside in _find_global_statements(body):
             if isinstance(outside, ast.Global):
                 inner.outer.update(dict.fromkeys(outside.names, self.module))
             else:
@@ -155,7 +175,7 @@ class NameScopes:
 
     @staticmethod
     def _bind_outside(inner: NameScope, name: str) -> None:
-        """Move the bindings of a `nonlocal` name to the outer function; called last, when all bindings there are known."""
+        """Move the bindings of a `nonlocal` name to the outer function, once all bindings there are collected."""
         step = inner.parent
         while step is not None:
             if step.kind == "function" and (name in step.bindings or name in step.outer):
@@ -165,16 +185,18 @@ class NameScopes:
             step = step.parent
 
     def _collect_comprehension(self, node: ast.AST, scope: NameScope) -> None:
+        """Open the scope of a comprehension; only its first iterable is evaluated in the scope around it."""
         inner = self.of[id(node)] = NameScope("comprehension", node, scope)
         generators: list[ast.comprehension] = node.generators  # type: ignore[attr-defined]
         for number, generator in enumerate(generators):
             read_in = inner if number else scope
             self._collect(generator.iter, read_in)
-            self._bind_target(generator.target, _part_of(generator.iter), inner, read_in)
+            self._bind_target(generator.target, _make_part_of(generator.iter), inner, read_in)
             self._collect_all(generator.ifs, inner)
         self._collect_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
 
     def _bind_names(self, node: ast.AST, scope: NameScope) -> None:  # noqa: C901, PLR0912 - one line for each kind of binding
+        """Add the bindings that a statement or expression makes itself, without those of the nodes inside it."""
         match node:  # `ast.Await(x)` stands for a value that is derived from `x`
             case ast.Import() | ast.ImportFrom():
                 self._bind_imports(node, scope)
@@ -186,16 +208,16 @@ class NameScopes:
             case ast.AugAssign():
                 self._bind_target(node.target, ast.Await(node.value), scope)
             case ast.For() | ast.AsyncFor():
-                self._bind_target(node.target, _part_of(node.iter), scope)
+                self._bind_target(node.target, _make_part_of(node.iter), scope)
             case ast.withitem(optional_vars=ast.expr() as target):
                 self._bind_target(target, ast.Await(node.context_expr), scope)
             case ast.NamedExpr():
                 scope.target.bind(node.target.id, node.value, scope)
             case ast.ExceptHandler(name=str() as name):
-                scope.bind(name, None)
+                scope.bind(name, None, handler=node)
             case ast.Match():
-                for name in _captures_of(node):
-                    scope.bind(name, _part_of(node.subject))
+                for name in _find_captures(node):
+                    scope.bind(name, _make_part_of(node.subject))
             case ast.Delete():
                 for target in node.targets:
                     self._bind_target(target, None, scope)
@@ -203,6 +225,7 @@ class NameScopes:
                 scope.bind(node.name.id, None)  # type: ignore[attr-defined]
 
     def _bind_imports(self, node: ast.Import | ast.ImportFrom, scope: NameScope) -> None:
+        """Bind the names of an import; `import a.b` binds `a`."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
@@ -218,26 +241,32 @@ class NameScopes:
     def _bind_target(
         self, target: ast.expr, value: ast.expr | None, scope: NameScope, read_in: NameScope | None = None
     ) -> None:
+        """Bind the names in the target of an assignment; `read_in` is the scope of the value, by default `scope`.
+
+        Without a value the names are only annotated, or deleted.
+
+        A tuple or list is bound part by part, to the elements of a display of the same length, else to a part of the value.
+        """
         read_in = read_in or scope
         if isinstance(target, ast.Name):
-            scope.bind(target.id, value, read_in)
+            scope.bind(target.id, value, read_in, has_value=value is not None)
         elif isinstance(target, ast.Starred):
             self._bind_target(target.value, value, scope, read_in)
         elif isinstance(target, (ast.Tuple, ast.List)):
-            part = None if value is None else _part_of(value)
-            values = _elements(value, len(target.elts)) or [part] * len(target.elts)
-            for part, part_value in zip(target.elts, values, strict=True):
-                self._bind_target(part, part_value, scope, read_in)
+            part = None if value is None else _make_part_of(value)
+            values = _split_display(value, len(target.elts)) or [part] * len(target.elts)
+            for element, element_value in zip(target.elts, values, strict=True):
+                self._bind_target(element, element_value, scope, read_in)
         elif isinstance(target, ast.Attribute):
             scope.writes.append(AttributeWrite(target.value, target.attr, value, read_in))
 
 
-def _part_of(value: ast.expr) -> ast.expr:
+def _make_part_of(value: ast.expr) -> ast.expr:
     """Return an expression that stands for a part of the value of another one, such as an item."""
     return ast.Starred(value, ast.Load())
 
 
-def _elements(value: ast.expr | None, count: int) -> list[ast.expr | None] | None:
+def _split_display(value: ast.expr | None, count: int) -> list[ast.expr | None] | None:
     """Return the elements of a tuple or list display if there are `count` and none is starred; else None."""
     if not isinstance(value, (ast.Tuple, ast.List)) or len(value.elts) != count:
         return None
@@ -245,7 +274,7 @@ def _elements(value: ast.expr | None, count: int) -> list[ast.expr | None] | Non
 
 
 def _parameters_of(arguments: ast.arguments) -> list[ast.arg]:
-    """Return all parameters of a function."""
+    """Return all parameters of a function, `*args` and `**kwargs` last."""
     stars = [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *stars]
 
@@ -266,7 +295,7 @@ def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr]:
     return found | {one.arg: value for one, value in named if value is not None}
 
 
-def _captures_of(match: ast.Match) -> Iterator[str]:
+def _find_captures(match: ast.Match) -> Iterator[str]:
     """Yield the names that the patterns of a match statement bind."""
     for node in (node for case in match.cases for node in ast.walk(case.pattern)):
         name = node.rest if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
@@ -274,8 +303,8 @@ def _captures_of(match: ast.Match) -> Iterator[str]:
             yield name
 
 
-def _declared_outside(body: Sequence[ast.AST]) -> Iterator[ast.Global | ast.Nonlocal]:
-    """Yield the `global` and `nonlocal` statements of a body, without inner functions and classes."""
+def _find_global_statements(body: Sequence[ast.AST]) -> Iterator[ast.Global | ast.Nonlocal]:
+    """Yield the `global` and `nonlocal` statements of a body; those in inner functions and classes are left out."""
     waiting = list(body)
     while waiting:
         node = waiting.pop()

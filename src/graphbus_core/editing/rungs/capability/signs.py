@@ -12,14 +12,16 @@ from graphbus_core.editing.rungs.capability.scopes import NameScope
 from graphbus_core.editing.rungs.capability.sources import AnalyzedFile
 
 Use = Literal["value", "call", "base", "type"]
-"""How an expression is used: as a value that is passed on, called, as the base of an attribute, or as a type."""
+"""How an expression is used: as a value that is stored or passed, called, as `a` in `a.b` (base), or as a type."""
 
-GLOBAL = "another value from inside a function for "
+GLOBAL = "a `global` statement for "
+"""The beginning of a sign's `what`."""
 UNKNOWN_ATTRIBUTE = "of something unknown"
-_MANNERS = frozenset(
+"""The end of a sign's `what`: the type of the object is not known."""
+_OPEN_OPTIONS = frozenset(
     {"r", "rb", "rt", "utf-8", "utf8", "utf-8-sig", "ascii", "latin-1", "strict", "replace", "ignore", ".tmp"}
 )
-"""Constants that say how a file is read, not which one; they do not make a use different."""
+"""Constants that say how a file is opened, not which one; uses that differ only in these count as the same."""
 
 
 class Sign(NamedTuple):
@@ -27,9 +29,9 @@ class Sign(NamedTuple):
 
     Attributes:
         what: What is used, for the message.
-        way: The source of the use with the names of local data blanked out. The same thing used in another way is a new sign.
-        is_counted: A further use counts as new. Else one use allows any number.
-        runs_at_import: It stands outside of functions.
+        way: The source of the use with names of the project replaced by `_`. The same thing used in another way is a new sign.
+        is_counted: A further use counts as new. Otherwise one use allows any number.
+        runs_at_import: The use is outside of functions.
         texts: The constants in the use.
     """
 
@@ -47,9 +49,9 @@ class Reference(NamedTuple):
 
     Attributes:
         home: The file that defines it; None if only the name of an attribute is known.
-        node: The function or class; None for the module itself, which is imported.
+        node: The function or class; None for the module itself, if it is imported.
         name: The name that the using code has for it.
-        way: As for `Sign`; so are `texts` and `runs_at_import`.
+        way: As in `Sign`, like `texts` and `runs_at_import`.
     """
 
     home: AnalyzedFile | None
@@ -92,73 +94,87 @@ class Notes:
         way: ast.AST | None = None,
         is_counted: bool = True,
     ) -> None:
-        """Record a sign; `way` is the expression that shows the use, if that matters."""
-        text = self._way(way, scope) if way is not None else ""
-        texts = self._texts(way, scope) if way is not None else frozenset[str]()
+        """Record a sign at the line of `node`, with the fields that `Sign` describes.
+
+        `way` is the expression of the use, if it distinguishes this sign from others of the same thing.
+        """
+        text = self._normalize_source(way, scope) if way is not None else ""
+        texts = self._find_constants(way, scope) if way is not None else frozenset[str]()
         line = getattr(node, "lineno", 0)
         self.signs.append(Sign(code, what, line, text, is_counted, scope.function is None, texts))
 
     def refer(self, home: AnalyzedFile | None, node: ast.AST | None, name: str, way: ast.AST, scope: NameScope) -> None:
-        """Record a reference; `way` is the expression of the use, or the import statement."""
-        text = "import" if isinstance(way, (ast.Import, ast.ImportFrom)) else self._way(way, scope)
+        """Record a reference, as `Reference` describes it; `way` is the expression of the use, or the import statement."""
+        text = "import" if isinstance(way, (ast.Import, ast.ImportFrom)) else self._normalize_source(way, scope)
         line = getattr(way, "lineno", 0)
-        texts = self._texts(way, scope)
+        texts = self._find_constants(way, scope)
         found = Reference(home, node, name, line, text, texts, scope.function is None)
         self.references.append(found)
 
-    def _texts(self, way: ast.AST, scope: NameScope) -> frozenset[str]:
-        """Return every constant in a use, also those behind its names."""
-        return frozenset(_texts_of(self.file.sources(way, scope, set())))
+    def _find_constants(self, way: ast.AST, scope: NameScope) -> frozenset[str]:
+        """Return every constant in a use, and in the expressions to which its names are bound."""
+        return frozenset(_filter_constants(self.file.sources(way, scope, set())))
 
-    def _way(self, node: ast.AST, scope: NameScope) -> str:
-        """Return the source of a use with the names of data blanked out, so that renaming them makes no difference."""
-        return ast.unparse(_Anonymous(self.file, scope).visit(deepcopy(node)))
+    def _normalize_source(self, node: ast.AST, scope: NameScope) -> str:
+        """Return the source of a use with names of the project replaced by `_`, so that renaming them makes no difference."""
+        return ast.unparse(_NameRemover(self.file, scope).visit(deepcopy(node)))
 
 
-class _Anonymous(ast.NodeTransformer):
-    """Replaces names of data, and expressions that are computed from data alone, by `_`."""
+class _NameRemover(ast.NodeTransformer):
+    """Replaces names in the source of a use, so that renaming what the project defines does not make it another use.
+
+    A name from outside of the project stays. A parameter that is bound again becomes `_changed`; any other name becomes `_`, and
+    so does an expression that is computed from such names alone.
+    """
 
     def __init__(self, file: AnalyzedFile, scope: NameScope) -> None:
         self._file = file
         self._scope = scope
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
+        """Return the name itself, `_changed` or `_`, as the class describes."""
         values = self._file.values_of_name(node.id, self._scope)
         if any(value.kind == "outside" for value in values):
             return node
         bound = self._scope.find(node.id) or ()
+        # A parameter that is bound again may no longer hold the argument, so its use must differ from one that does.
         is_changed = len(bound) > 1 and any(isinstance(one.source, ast.arg) for one in bound)
-        return ast.Name("_changed", ast.Load()) if is_changed else _blank()
+        return ast.Name("_changed", ast.Load()) if is_changed else _placeholder()
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """Return `_` for an attribute of `_`, unless its name gives access to power or to frames; else the attribute."""
         inner: ast.expr = self.visit(node.value)
         is_plain = node.attr not in table.ACTING and node.attr not in table.FRAMES
-        return _blank() if _is_blank(inner) and is_plain else ast.Attribute(inner, node.attr, ast.Load())
+        return _placeholder() if _is_placeholder(inner) and is_plain else ast.Attribute(inner, node.attr, ast.Load())
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Return `_` for a call of `_` that only passes `_`; else the call."""
         keywords = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords]
         found = ast.Call(self.visit(node.func), [self.visit(argument) for argument in node.args], keywords)
-        return _blank() if not keywords and all(map(_is_blank, (found.func, *found.args))) else found
+        return _placeholder() if not keywords and all(map(_is_placeholder, (found.func, *found.args))) else found
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """Return `_` for an item of `_`, whatever its key; else the item."""
         inner: ast.expr = self.visit(node.value)
-        return inner if _is_blank(inner) else ast.Subscript(inner, self.visit(node.slice), ast.Load())
+        return inner if _is_placeholder(inner) else ast.Subscript(inner, self.visit(node.slice), ast.Load())
 
 
-def _blank() -> ast.Name:
+def _placeholder() -> ast.Name:
+    """Return a new node for the name `_`."""
     return ast.Name("_", ast.Load())
 
 
-def _is_blank(node: ast.AST) -> bool:
+def _is_placeholder(node: ast.AST) -> bool:
+    """True for the name `_`."""
     return isinstance(node, ast.Name) and node.id == "_"
 
 
-def _texts_of(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield the constants among nodes as text, except those that only say how a file is opened."""
+def _filter_constants(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the constants among nodes as text, without True, False, None and those in `_OPEN_OPTIONS`."""
     for step in nodes:
         if (
             isinstance(step, ast.Constant)
             and not isinstance(step.value, (bool, type(None)))
-            and step.value not in _MANNERS
+            and step.value not in _OPEN_OPTIONS
         ):
             yield step.value if isinstance(step.value, str) else repr(step.value)

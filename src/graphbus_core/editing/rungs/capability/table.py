@@ -1,8 +1,8 @@
-"""Which names are harmless, and which have which power: the data of rung G3, which `judge.py` applies.
+"""The names that are harmless, and those that have a power, by its code: the data of rung G3, which `judge.py` applies.
 
-A thing is harmless if it computes from its arguments and changes nothing but them: it may be called, passed and stored. Anything
-else is refused where it is new. Of a module that only computes, everything that it exports is harmless except what `_USES` names;
-of plain data, all methods and fields of the types in `_PLAIN_TYPES`.
+A thing is harmless if it computes from its arguments and changes nothing but them: it may be called, passed and stored. A new
+use of anything else is refused. Of a module that only computes, everything that it exports is harmless except what
+`_POWERS_BY_NAME` names; of plain data, all methods and fields of the types in `_PLAIN_TYPES`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ _CHANGEABLE = 1 << 9
 
 
 def _words(text: str) -> frozenset[str]:
+    """Return the words of a text, separated by spaces."""
     return frozenset(text.split())
 
 
-def _by_name(table: dict[str, str]) -> dict[str, str]:
+def _invert_table(table: dict[str, str]) -> dict[str, str]:
+    """Return name -> code, from a table of code -> names that are separated by spaces."""
     return {name: code for code, names in table.items() for name in names.split()}
 
 
@@ -45,19 +47,19 @@ BY_NAME = _words("operator.attrgetter operator.methodcaller")
 CAUGHT_ONLY = _words("BaseException BaseExceptionGroup SystemExit KeyboardInterrupt GeneratorExit")
 """Builtins that may be caught or named as a type, and not raised."""
 
-_WHOLE = _words(
+_ALL_MEMBERS = _words(
     "__future__ base64 binascii bisect calendar cmath collections collections.abc colorsys contextlib copy csv dataclasses "
     "datetime decimal difflib email.utils errno fnmatch fractions functools graphlib hashlib heapq hmac html http ipaddress "
     "itertools json keyword math numbers pprint queue random re reprlib secrets statistics string struct textwrap time "
     "tomllib typing unicodedata urllib.parse weakref zlib zoneinfo"
 )
-"""Modules whose exported members are harmless, except those that `_USES` names."""
+"""Modules whose exported members are harmless, except those that `_POWERS_BY_NAME` names."""
 
 _PATH_TEXT = (
     "join basename dirname split splitext splitdrive normpath normcase isabs commonpath commonprefix sep altsep extsep "
     "pathsep curdir pardir"
 )
-_IN_PART: Mapping[str, str] = {
+_SOME_MEMBERS: Mapping[str, str] = {
     "abc": "ABC abstractmethod",
     "array": "array typecodes",
     "ast": "literal_eval",
@@ -93,7 +95,7 @@ _IN_PART: Mapping[str, str] = {
     "uuid": "NAMESPACE_DNS NAMESPACE_OID NAMESPACE_URL NAMESPACE_X500 SafeUUID UUID uuid3 uuid4 uuid5",
     "warnings": "warn",
     "xml.sax.saxutils": "escape quoteattr unescape",
-    # packages of other people, where the project has them
+    # third-party packages, if the project uses them
     "attr": "define evolve field frozen asdict",
     "attrs": "define evolve field frozen asdict",
     "msgspec": "Meta Struct UNSET UnsetType ValidationError convert field to_builtins",
@@ -101,7 +103,7 @@ _IN_PART: Mapping[str, str] = {
     "msgspec.structs": "asdict replace",
     "pydantic": "BaseModel ConfigDict Field ValidationError computed_field field_serializer field_validator "
     "model_validator",
-    # what an agent may know of GraphBus
+    # what an agent may use of GraphBus
     "graphbus_core": "Event GraphBusError GraphBusNode Topic depends_on publishes schema_method subscribe",
     "graphbus_core.decorators": "depends_on publishes schema_method subscribe",
     "graphbus_core.errors": "GraphBusError RunError RequestTimeoutError DeadlockError",
@@ -124,7 +126,7 @@ _PLAIN_TYPES = (
     "contextlib.AsyncExitStack contextvars.ContextVar contextvars.Token statistics.NormalDist urllib.parse.ParseResult "
     "http.HTTPStatus textwrap.TextWrapper"
 )
-_MORE_ATTRIBUTES = _words(
+_FURTHER_ATTRIBUTES = _words(
     "_asdict _fields _make _replace code colno cache_clear cache_info create_future currsize data deadline default "
     "default_factory "
     "description digits sign exponent doc epsilon extra from_iterable full_match getvalue hint hits misses intercept slope "
@@ -134,9 +136,9 @@ _MORE_ATTRIBUTES = _words(
     # events of GraphBus
     "topic src payload event_id causation_id correlation_id hops trail published_by"
 )
-_NOT_PLAIN = _words("close obj findCaller scanner buffer_info format format_map filter re")
+_NOT_HARMLESS = _words("close obj findCaller scanner buffer_info format format_map filter re")
 
-_OF_INSTANCES: Mapping[str, frozenset[str]] = {
+_INSTANCE_ATTRIBUTES: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(
         ("io.StringIO", "io.BytesIO", "builtins.open"),
         _words("write writelines read readline readlines getvalue getbuffer seek tell truncate close closed flush"),
@@ -176,7 +178,7 @@ DUNDERS = _words(
     "__sub__ __mul__ __getitem__ __post_init__ __version__ __module__ __all__ __members__ __cause__ __context__ "
     "__notes__ __abs__ __neg__ __bool__ __float__ __int__ __index__ __round__ __format__ __or__ __and__"
 )
-"""Dunder attributes that reach nothing internal and change nothing."""
+"""Dunder attributes that give access to nothing internal and change nothing."""
 
 OF_MODULES = _words("__name__ __doc__ __version__ __all__")
 """Dunder attributes of modules that may be read."""
@@ -184,19 +186,19 @@ OF_MODULES = _words("__name__ __doc__ __version__ __all__")
 OF_CLASSES = _words("__name__ __qualname__ __doc__ __module__")
 """Dunder attributes of the class of an object that may be read."""
 
-_OF_GRAPHBUS = frozenset(
+_GRAPHBUS_DECORATORS = frozenset(
     f"{home}.{name}"
     for home in ("graphbus_core", "graphbus_core.decorators")
     for name in ("subscribe", "publishes", "schema_method")
 )
-_CHANGING = _OF_GRAPHBUS | _words(
+_CHANGING_DECORATORS = _GRAPHBUS_DECORATORS | _words(
     "dataclasses.dataclass functools.wraps functools.total_ordering typing.runtime_checkable enum.unique enum.verify "
     "attrs.define attrs.frozen attr.define attr.frozen"
 )
-ONLY_DECORATORS = _CHANGING | _words("graphbus_core.depends_on graphbus_core.decorators.depends_on")
+ONLY_DECORATORS = _CHANGING_DECORATORS | _words("graphbus_core.depends_on graphbus_core.decorators.depends_on")
 """Functions that change the class or function that they get: allowed as decorators, but not called on code of others."""
 
-DECORATORS = _CHANGING | _words(
+DECORATORS = _CHANGING_DECORATORS | _words(
     "builtins.property builtins.staticmethod builtins.classmethod abc.abstractmethod contextlib.contextmanager "
     "contextlib.asynccontextmanager functools.cache functools.lru_cache functools.cached_property functools.singledispatch "
     "functools.singledispatchmethod typing.overload typing.override typing.final typing_extensions.override "
@@ -260,7 +262,7 @@ BOUND_FREELY = _words("__all__ __version__ __author__ __slots__ __doc__ __match_
 
 # --- names with powers ---------------------------------------------------------------------------
 
-_USES: Mapping[str, str] = _by_name(
+_POWERS_BY_NAME: Mapping[str, str] = _invert_table(
     {
         "": "http.HTTPStatus http.HTTPMethod urllib.parse",
         "G3.exec": "importlib imp runpy pkgutil zipimport code codeop builtins marshal pickle shelve dill cloudpickle "
@@ -311,7 +313,7 @@ _USES: Mapping[str, str] = _by_name(
 )
 """Dotted name -> code of its power; the longest known prefix counts. Only names that `is_harmless` denies are looked up."""
 
-ACTING: Mapping[str, str] = _by_name(
+ACTING: Mapping[str, str] = _invert_table(
     {
         "G3.files": "write_text write_bytes unlink rmdir touch symlink_to hardlink_to link_to chmod lchmod mkdir "
         "makedirs rmtree truncate rename renames replace write writelines extractall extract copyfile copytree move "
@@ -334,7 +336,7 @@ ACTING: Mapping[str, str] = _by_name(
 """Attribute -> code of its power, for objects of unknown type."""
 
 VARIABLES = _words("os.environ os.environb")
-"""The mappings of environment variables: their keys say which variable is used."""
+"""The mappings of environment variables."""
 
 STREAMS = _words("read readline readlines")
 """Methods that read from an open file; with a path as argument they would open another one."""
@@ -371,33 +373,37 @@ MODULES_INSIDE = _words(
 
 def is_module(name: str) -> bool:
     """True for a module with harmless members."""
-    return name in _WHOLE or name in _IN_PART
+    return name in _ALL_MEMBERS or name in _SOME_MEMBERS
 
 
 @cache
-def _members(module: str) -> frozenset[str]:
-    """Return the harmless members of a module."""
-    if module not in _WHOLE:
-        return _words(_IN_PART.get(module, "")) | (_members("typing") if module == "typing_extensions" else frozenset())
+def _harmless_members(module: str) -> frozenset[str]:
+    """Return the harmless members of a module in the table; one whose members are all harmless is imported to list them."""
+    if module not in _ALL_MEMBERS:
+        more = _harmless_members("typing") if module == "typing_extensions" else frozenset()
+        return _words(_SOME_MEMBERS.get(module, "")) | more
     loaded = importlib.import_module(module)
     exported = getattr(loaded, "__all__", None) or [name for name in vars(loaded) if not name.startswith("_")]
-    members = {name: getattr(loaded, name) for name in exported if not _USES.get(f"{module}.{name}")}
+    members = {name: getattr(loaded, name) for name in exported if not _POWERS_BY_NAME.get(f"{module}.{name}")}
     return frozenset(name for name, value in members.items() if not isinstance(value, ModuleType))
 
 
 def is_harmless(dotted: str) -> bool:
-    """True if a member of a module, or an attribute of such a member, is in the table of harmless things."""
+    """True if a dotted name is that of a harmless member of a module, or of a harmless attribute of such a member."""
     parts = dotted.split(".")
     if parts[0] == "builtins":
-        return len(parts) > 1 and parts[1] in _BUILTINS and all(_is_plain(part, "") for part in parts[2:])
+        return len(parts) > 1 and parts[1] in _BUILTINS and all(_is_harmless_part(part, "") for part in parts[2:])
     for count in range(len(parts) - 1, 0, -1):
         module = ".".join(parts[:count])
         if is_module(module):
-            return parts[count] in _members(module) and all(_is_plain(part, parts[0]) for part in parts[count + 1 :])
+            return parts[count] in _harmless_members(module) and all(
+                _is_harmless_part(part, parts[0]) for part in parts[count + 1 :]
+            )
     return False
 
 
-def _is_plain(attribute: str, package: str) -> bool:
+def _is_harmless_part(attribute: str, package: str) -> bool:
+    """True if an attribute of a harmless member of a package is harmless, too."""
     if package == "graphbus_core":
         return attribute in ("__init__", *OF_CLASSES)
     if attribute.isupper() and not attribute.startswith("_"):
@@ -406,8 +412,8 @@ def _is_plain(attribute: str, package: str) -> bool:
 
 
 @cache
-def _loaded(dotted: str) -> object:
-    """Import and return a member of a listed module of the standard library; None for anything else."""
+def _load_member(dotted: str) -> object:
+    """Return a builtin, or a member of a module of the standard library that the table lists; None for anything else."""
     module, _, name = dotted.rpartition(".")
     is_listed = is_module(module) and module.partition(".")[0] in sys.stdlib_module_names
     return getattr(importlib.import_module(module), name, None) if is_listed or module == "builtins" else None
@@ -415,21 +421,21 @@ def _loaded(dotted: str) -> object:
 
 @cache
 def attributes() -> frozenset[str]:
-    """Return the attributes of plain data: on any object, reading or calling them gives no power."""
-    found = {name for kind in _PLAIN_TYPES.split() for name in dir(_loaded(kind)) if not name.startswith("_")}
-    return frozenset((found - ACTING.keys() - FRAMES - LEADING - _NOT_PLAIN) | _MORE_ATTRIBUTES)
+    """Return the attributes of plain data: reading or calling them gives no power, whatever the object is."""
+    found = {name for kind in _PLAIN_TYPES.split() for name in dir(_load_member(kind)) if not name.startswith("_")}
+    return frozenset((found - ACTING.keys() - FRAMES - LEADING - _NOT_HARMLESS) | _FURTHER_ATTRIBUTES)
 
 
 def is_of_instance(made: str, name: str) -> bool:
     """True if an attribute is harmless on an object that a call of `made` has returned."""
-    if name in _OF_INSTANCES.get(made, ()):
+    if name in _INSTANCE_ATTRIBUTES.get(made, ()):
         return True
     if name in ACTING or name.lstrip("_") in MODULES_INSIDE:
         return False
     if made in OPEN:
         return True
     is_inside = name in LEADING or name.startswith("_") or name in ("open", "replace")
-    kind = _loaded(made) if is_harmless(made) else None
+    kind = _load_member(made) if is_harmless(made) else None
     return isinstance(kind, type) and not is_inside and name in dir(kind)
 
 
@@ -437,16 +443,16 @@ def is_of_instance(made: str, name: str) -> bool:
 def attributes_of_classes() -> frozenset[str]:
     """Return the attributes of all classes in the table: setting one on a class would replace it for all code."""
     found = {*NOT_TO_REPLACE - {"state"}, *LEADING}
-    for module in (*_WHOLE, *_IN_PART):
-        for kind in (_loaded(f"{module}.{name}") for name in _members(module)):
+    for module in (*_ALL_MEMBERS, *_SOME_MEMBERS):
+        for kind in (_load_member(f"{module}.{name}") for name in _harmless_members(module)):
             if isinstance(kind, type) and kind.__flags__ & _CHANGEABLE:
                 found.update(dir(kind))
     return frozenset(found)
 
 
 def makes_objects(dotted: str) -> bool:
-    """True if calling a harmless member makes a new object, which no other code holds."""
-    kind = _loaded(dotted)
+    """True if calling a harmless member, given by its dotted name, makes a new object, which no other code holds."""
+    kind = _load_member(dotted)
     if isinstance(kind, type):
         return not issubclass(kind, Enum)
     return dotted == "decimal.localcontext" or (kind is None and dotted.rpartition(".")[2][:1].isupper())
@@ -465,7 +471,7 @@ def code_of(dotted: str) -> str:
     else:
         parts[0] = parts[0].lstrip("_") or parts[0]
     for count in range(len(parts), 0, -1):
-        found = _USES.get(".".join(parts[:count]))
+        found = _POWERS_BY_NAME.get(".".join(parts[:count]))
         if found is not None:
             return found
     return ""

@@ -14,7 +14,7 @@ _PRIVATE_PATH = re.compile(
     r"^~|^/(?:proc|etc|dev|sys)/|(?:^|/)\.(?:ssh|aws|gnupg|kube|docker|netrc|pgpass|env|git|config)(?:$|[/.])"
     r"|\bid_(?:rsa|dsa|ecdsa|ed25519)\b"
 )
-"""Paths at which keys and files of the system are kept."""
+"""Paths of keys, settings and system files."""
 
 _SUPPRESSION = re.compile(
     r"#[\s#]{0,16}(?:graphbus\s*:|noqa|nosec|nosemgrep|nosonar|lgtm|codeql|gitleaks|trufflehog|skipcq|checkov|bandit|semgrep|type:\s*ignore"
@@ -33,78 +33,82 @@ _SECRET = re.compile(
     r"|xox[abeoprs]-[\w-]{10}|AIza[\w-]{30}|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"
     r"|eyJ[\w-]{8,400}\.eyJ[\w-]{8}|[sr]k_live_\w{16}"
 )
-_FOREIGN = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
+_LOOKALIKE_SCRIPTS = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
 """Alphabets with letters that look exactly like Latin ones."""
-_LATIN_LOOKS = frozenset(
+_LOOKALIKES = frozenset(
     "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0458\u0455\u0501\u04bb\u051b\u051d\u04cf\u0410\u0412\u0415\u041a\u041c\u041d"
     "\u041e\u0420\u0421\u0422\u0425\u0406\u0408\u0405\u03bf\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
 )
 """Cyrillic and Greek letters that look like Latin ones."""
-_BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
-_HIDING = frozenset({"Cc", "Cf", "Zl", "Zp", "Co", "Cs", "Cn"})
-_MOST_MARKS = 3
+_EMPTY_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
+_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Co", "Cs", "Cn"})
+_MAX_MARKS = 3
 """More combining marks than this on one letter would cover the lines around it."""
 
-_Signs = tuple[str, str, int]
+_Sign = tuple[str, str, int]
+"""The code of G3, what was found, and the line."""
 
 
-def signs_of_text(text: str, nodes: Iterable[ast.AST]) -> Iterator[_Signs]:
-    """Yield the code of G3, what it is about, and the line of each sign in a text; `nodes` are those of its syntax tree."""
+def signs_of_text(text: str, nodes: Iterable[ast.AST]) -> Iterator[_Sign]:
+    """Yield the code of G3, a description and the line of each sign in a text; `nodes` are those of its syntax tree."""
     text = with_lf(text)
     for token in tokenize_text(text):
         line = token.start[0]
         if token.type == tokenize.COMMENT:
             if _SUPPRESSION.search(token.string):
                 yield "G3.suppression", f"the comment {token.string!r}", line
-            yield from _signs_of_words(token.string, line)
+            yield from _find_in_words(token.string, line)
         elif token.type == tokenize.NAME and not token.string.isascii() and _is_imitation(token.string):
             yield "G3.unicode", f"the name {token.string!r}, whose letters imitate others", line
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
-            yield from _signs_of_constant(node.value, node.lineno)
+            yield from _find_in_constant(node.value, node.lineno)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            yield from _signs_of_sum(node)
+            yield from _find_in_sum(node)
     if not (text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()):
-        yield from _invisible_characters(text)
+        yield from _find_invisible_characters(text)
 
 
-def _signs_of_constant(value: str | bytes, line: int) -> Iterator[_Signs]:
+def _find_in_constant(value: str | bytes, line: int) -> Iterator[_Sign]:
+    """Yield the signs in a constant: those of its words, and a path of keys, settings or system files."""
     words = value if isinstance(value, str) else value.decode("latin-1")
-    yield from _signs_of_words(words, line)
+    yield from _find_in_words(words, line)
     if "\n" not in words and _PRIVATE_PATH.search(words):
-        yield "G3.files", f"the path {_shown(words)}", line
+        yield "G3.files", f"the path {_quote(words)}", line
 
 
-def _signs_of_sum(node: ast.BinOp) -> Iterator[_Signs]:
-    """Yield a sign for an address that is put together from two constants with `+`."""
+def _find_in_sum(node: ast.BinOp) -> Iterator[_Sign]:
+    """Yield a sign for an address that `+` puts together from two constants that are no addresses themselves."""
     left = node.left.right if isinstance(node.left, ast.BinOp) else node.left
-    if _is_text(left) and _is_text(node.right):
+    if _is_text_constant(left) and _is_text_constant(node.right):
         ends = ast.literal_eval(left)[-40:], ast.literal_eval(node.right)[:200]
         if not any(map(_ADDRESS.search, ends)) and _ADDRESS.search("".join(ends)):
-            yield "G3.url", f"the address {_shown(''.join(ends))}", node.lineno
+            yield "G3.url", f"the address {_quote(''.join(ends))}", node.lineno
 
 
-def _is_text(node: ast.expr) -> bool:
+def _is_text_constant(node: ast.expr) -> bool:
+    """True for a `str` constant."""
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def _signs_of_words(words: str, line: int) -> Iterator[_Signs]:
-    """Yield the addresses, internal names and keys in a constant or comment."""
+def _find_in_words(words: str, line: int) -> Iterator[_Sign]:
+    """Yield the signs in the text of a constant or comment: addresses, internal names and keys."""
     for match in _ADDRESS.finditer(words):
         scheme = _SCHEME.search(words, max(0, match.start() - 31), match.start())
-        yield "G3.url", f"the address {_shown((scheme.group() if scheme else '') + match.group())}", line
+        yield "G3.url", f"the address {_quote((scheme.group() if scheme else '') + match.group())}", line
     for match in _INTERNAL.finditer(words):  # `"{0.__globals__}".format(x)` would reach them
         yield "G3.reflection", f"the text {match.group()!r}", line
     for match in _SECRET.finditer(words):
         yield "G3.secret", f"a key that begins with {match.group()[:6]!r}", line
 
 
-def _shown(words: str) -> str:
+def _quote(words: str) -> str:
+    """Return a text in quotes for a message, cut after 200 characters."""
     return repr(words if len(words) <= 200 else f"{words[:200]}...")
 
 
-def _invisible_characters(text: str) -> Iterator[_Signs]:
-    """Yield characters that an editor or terminal does not show: control characters, piles of marks, characters without width."""
+def _find_invisible_characters(text: str) -> Iterator[_Sign]:
+    """Yield a sign for each character that may not be shown or may cover others: control characters, many marks."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.isascii() and line.isprintable():
             continue
@@ -113,9 +117,9 @@ def _invisible_characters(text: str) -> Iterator[_Signs]:
             category = unicodedata.category(character)
             marks = marks + 1 if category in ("Mn", "Me") else 0
             if (
-                (category in _HIDING and character != "\t")
-                or character in _BLANK_LETTERS
-                or marks > _MOST_MARKS
+                (category in _INVISIBLE_CATEGORIES and character != "\t")
+                or character in _EMPTY_LETTERS
+                or marks > _MAX_MARKS
                 or (_is_selector(character) and before not in ("So", "Sm", "Sk", "Po"))
             ):
                 yield "G3.unicode", f"the character U+{ord(character):04X}", number
@@ -129,7 +133,8 @@ def _is_selector(character: str) -> bool:
 
 def _is_imitation(name: str) -> bool:
     """True for a name that mixes alphabets, changes when Python normalises it, or consists of letters that look Latin."""
-    if all(letter in _LATIN_LOOKS or not letter.isalpha() for letter in name):
+    if all(letter in _LOOKALIKES or not letter.isalpha() for letter in name):
         return True
     alphabets = {unicodedata.name(letter, "").partition(" ")[0] for letter in name if letter.isalpha()}
-    return unicodedata.normalize("NFKC", name) != name or ("LATIN" in alphabets and bool(alphabets & _FOREIGN))
+    is_mixed = "LATIN" in alphabets and bool(alphabets & _LOOKALIKE_SCRIPTS)
+    return is_mixed or unicodedata.normalize("NFKC", name) != name

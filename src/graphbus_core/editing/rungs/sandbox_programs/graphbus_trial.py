@@ -1,4 +1,4 @@
-"""Runs project code in the jail: `graphbus_trial.py '[roots, modules, calls, test, factory]'`, started by `TrialEnvironment`.
+"""Runs project code in the sandbox: `graphbus_trial.py '[roots, modules, calls, test, factory]'`, started by `TrialEnvironment`.
 
     roots     the folders to import from
     modules   are imported. Reported: the agents that each defines, or what it raised; later code cannot take that back.
@@ -26,54 +26,56 @@ from collections.abc import Callable, Iterator
 from types import CoroutineType, FunctionType
 from typing import Any
 
-_LONGEST_TEXT, _MOST_STEPS = 2000, 40
-_LONGEST_S = 10
-_SKIPS = {"Skipped", "SkipTest"}
-_WRONG = (NameError, AttributeError, TypeError, KeyError, RecursionError, NotImplementedError)
+_MAX_TEXT, _MAX_STEPS = 2000, 40
+_MAX_CPU_S = 10
+_SKIP_ERRORS = {"Skipped", "SkipTest"}
+_BUG_ERRORS = (NameError, AttributeError, TypeError, KeyError, RecursionError, NotImplementedError)
+"""Errors that show a bug, unless a `raise` statement of the code raises them."""
 
 
 def main() -> None:
-    """Do the work on the command line and report it; an exception of project code is a result like any other."""
-    say, leave, describe = connect(), os._exit, _error_describer()
+    """Do the work of the command line, report the results, exceptions of project code included, and exit with 0."""
+    send_report, leave, describe = connect(), os._exit, _make_error_describer()
     roots, modules, calls, test, factory = _take_work()
     sys.path[:1] = [*roots, ""]
-    is_imported = _import(modules, say, describe) if modules else True
+    is_imported = _import_modules(modules, send_report, describe) if modules else True
     if calls and is_imported:
-        _call_all(calls, factory, say, describe)
+        _call_all(calls, factory, send_report, describe)
     if test:
-        say(_run_tests(test))
+        send_report(_run_tests(test))
     leave(0)
 
 
 def connect() -> Callable[[object], None]:
     """Connect to the watcher, receive the key, and return the function that sends reports. The watcher accepts no other caller.
 
-    The key lives only in the returned function, out of reach of project code. In a forked process the function does nothing.
+    Only the returned function holds the key, so that project code cannot find it. In a forked process the function does nothing.
     """
-    speaker = socket.socket(socket.AF_UNIX)
-    speaker.connect(os.environ.pop("GRAPHBUS_VERDICT"))
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(os.environ.pop("GRAPHBUS_VERDICT"))
     key = b""
     while len(key) < 32:
-        piece = speaker.recv(32 - len(key))
+        piece = connection.recv(32 - len(key))
         if not piece:
             raise OSError("the watcher has closed the connection")
         key += piece
-    number, owner = 0, os.getpid()
-    blake2b, dumps, getpid, send = hashlib.blake2b, json.dumps, os.getpid, speaker.sendall
+    count, pid = 0, os.getpid()
+    blake2b, dumps, getpid, send = hashlib.blake2b, json.dumps, os.getpid, connection.sendall
 
-    def say(what: object) -> None:
-        nonlocal number
-        if getpid() == owner:
+    def send_report(what: object) -> None:
+        """Send one report, a JSON value, with its mark: a keyed hash of its number and text."""
+        nonlocal count
+        if getpid() == pid:
             body = dumps(what).encode()
-            mark = blake2b(b"%d " % number + body, key=key).hexdigest().encode()
+            mark = blake2b(b"%d " % count + body, key=key).hexdigest().encode()
             send(mark + b" " + body + b"\n")
-            number += 1
+            count += 1
 
-    return say
+    return send_report
 
 
 def _take_work() -> Any:
-    """Return the work from the command line, and replace `sys.argv` by that of `graphbus run`, which project code may look at."""
+    """Return the work from the command line, and replace `sys.argv` by that of `graphbus run`, which project code may read."""
     work = json.loads(sys.argv.pop())
     sys.argv[:] = [os.path.join(os.path.dirname(sys.executable), "graphbus"), "run"]
     sys.orig_argv[:] = [sys.executable, *sys.argv]
@@ -81,23 +83,24 @@ def _take_work() -> Any:
     return work
 
 
-def _error_describer() -> Callable[[BaseException], list[object]]:
-    """Return a function from an exception to class name, text and steps, with paths relative to the present folder."""
+def _make_error_describer() -> Callable[[BaseException], list[object]]:
+    """Return a function that describes an exception by class name, text, and steps in files of the present folder."""
     home = os.path.join(os.getcwd(), "")
 
     def describe(error: BaseException) -> list[object]:
-        steps = [(path.removeprefix(home), line) for path, line in _steps(error) if path.startswith(home)]
+        """Return `[class name, text, [[path, line], ...]]`; the text and the steps are cut if there are too many."""
+        steps = [(path.removeprefix(home), line) for path, line in _trace_steps(error) if path.startswith(home)]
         try:
             text = str(error)
-        except BaseException:  # noqa: BLE001 - its text is code of the project, too
+        except BaseException:  # noqa: BLE001 - `__str__` may be code of the project
             text = ""
-        return [type(error).__name__, text[:_LONGEST_TEXT], steps[-_MOST_STEPS:]]
+        return [type(error).__name__, text[:_MAX_TEXT], steps[-_MAX_STEPS:]]
 
     return describe
 
 
-def _steps(error: BaseException) -> Iterator[tuple[str, int]]:
-    """Yield file and line of each step of a traceback, and of the place of a SyntaxError."""
+def _trace_steps(error: BaseException) -> Iterator[tuple[str, int]]:
+    """Yield (absolute path, line) of each step of a traceback; for a SyntaxError, last the place that it reports."""
     step = error.__traceback__
     while step:
         yield os.path.abspath(step.tb_frame.f_code.co_filename), step.tb_lineno
@@ -106,8 +109,8 @@ def _steps(error: BaseException) -> Iterator[tuple[str, int]]:
         yield os.path.abspath(error.filename), error.lineno
 
 
-def _import(
-    modules: list[str], say: Callable[[object], None], describe: Callable[[BaseException], list[object]]
+def _import_modules(
+    modules: list[str], send_report: Callable[[object], None], describe: Callable[[BaseException], list[object]]
 ) -> bool:
     """Import modules, and report the agents that each defines and the errors; True if all could be imported."""
     from graphbus_core.node import GraphBusNode
@@ -123,7 +126,7 @@ def _import(
             )
         except BaseException as error:  # noqa: BLE001 - a SystemExit is an error of the import, too
             errors[name] = describe(error)
-    say({"nodes": nodes, "errors": errors})
+    send_report({"nodes": nodes, "errors": errors})
     return not errors
 
 
@@ -131,14 +134,14 @@ def _import(
 
 
 class NeedsMoreError(BaseException):
-    """An agent needs something that the jail does not have, so that it cannot be tried."""
+    """An agent needs something that the sandbox does not have, so that it cannot be tried."""
 
 
 class LoneConnection:
     """The connection of an agent that is alone in its graph: it can publish, and nothing else."""
 
     def publish(self, topic: str, payload: object = None, *, src: str = "") -> None:
-        """Serialise the payload, as a bus would."""
+        """Serialise the payload as a bus would, and drop it."""
         json.dumps(payload, default=str)
 
     def __getattr__(self, name: str) -> Any:
@@ -148,24 +151,28 @@ class LoneConnection:
 def _call_all(
     calls: list[list[Any]],
     factory: str,
-    say: Callable[[object], None],
+    send_report: Callable[[object], None],
     describe: Callable[[BaseException], list[object]],
 ) -> None:
-    """Make the calls and report each result. A signal ends the process after 10 s of processor time."""
+    """Make the calls, report each result, and last report `end`. A signal ends the process after 10 s of processor time."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_PROF, _LONGEST_S)
-    for each in calls:
-        for value in each[-1]:
-            answer = _try(each, value, factory, describe, starts=False)
-            if answer[0] == "raises":  # it may need what `on_start` sets up
-                answer = _try(each, value, factory, describe, starts=True)
-            say(answer)
+    signal.setitimer(signal.ITIMER_PROF, _MAX_CPU_S)
+    for call in calls:
+        for value in call[-1]:
+            result = _try_call(call, value, factory, describe, with_start=False)
+            if result[0] == "raises":  # it may need what `on_start` sets up
+                result = _try_call(call, value, factory, describe, with_start=True)
+            send_report(result)
     signal.setitimer(signal.ITIMER_PROF, 0)
-    say(["end"])
+    send_report(["end"])
 
 
 def _make_agent(module: str, name: str, factory: str) -> Any:
-    """Make an agent as the running graph does: with the factory of the project, else without arguments."""
+    """Make an agent as the running graph does: with the factory of the project, else without arguments.
+
+    Raises:
+        NeedsMoreError: The factory returns something other than an object of the agent's class.
+    """
     kind = getattr(importlib.import_module(module), name)
     if not factory:
         return kind()
@@ -176,23 +183,24 @@ def _make_agent(module: str, name: str, factory: str) -> Any:
     return node
 
 
-def _try(
-    each: list[Any], value: Any, factory: str, describe: Callable[[BaseException], list[object]], *, starts: bool
+def _try_call(
+    call: list[Any], value: Any, factory: str, describe: Callable[[BaseException], list[object]], *, with_start: bool
 ) -> list[Any]:
-    """Make one call on a new agent, after its `on_start` if `starts`; return what to report."""
-    module, name, method, kind = each[:4]
+    """Make a call on a new agent, after its `on_start` if `with_start`; return its report: `[kind, detail]`."""
+    module, name, method, kind = call[:4]
     try:
         node = _make_agent(module, name, factory)
         node._connection = LoneConnection()
-        if starts:
+        if with_start:
             node.on_start()
-    except BaseException as error:  # noqa: BLE001 - an agent that cannot be made cannot be tried
-        return ["needs", type(error).__name__]
+    except BaseException:  # noqa: BLE001 - an agent that cannot be made cannot be tried
+        return ["needs", "an agent"]
     try:
-        result = _call(getattr(node, method), each, value)
-    except _WRONG as error:
-        is_said = isinstance(error, KeyError) and bool(error.args) and repr(error.args[0]) in repr(value)
-        return ["needs" if is_said or _is_meant(error) else "raises", describe(error)]
+        result = _call_method(getattr(node, method), call, value)
+    except _BUG_ERRORS as error:
+        # a KeyError for a part of the sample value: the code looks it up in data that the sandbox does not have
+        is_look_up = isinstance(error, KeyError) and bool(error.args) and repr(error.args[0]) in repr(value)
+        return ["needs" if is_look_up or _is_raised_on_purpose(error) else "raises", describe(error)]
     except BaseException as error:  # noqa: BLE001 - the code may refuse the value, or need something that is not here
         return ["needs", type(error).__name__]
     try:
@@ -201,7 +209,7 @@ def _try(
         return ["needs", "result"]
 
 
-def _is_meant(error: BaseException) -> bool:
+def _is_raised_on_purpose(error: BaseException) -> bool:
     """True for an exception of a `raise` statement: the code refuses the value on purpose, which is no bug."""
     if isinstance(error, NotImplementedError) or error.__traceback__ is None:
         return False
@@ -211,9 +219,9 @@ def _is_meant(error: BaseException) -> bool:
     return opcode.opname[step.tb_frame.f_code.co_code[step.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
 
 
-def _call(function: Any, each: list[Any], value: Any) -> Any:
+def _call_method(function: Any, call: list[Any], value: Any) -> Any:
     """Call a method with arguments, or a handler with an event; await the result of an `async def`."""
-    kind, topic, shape = each[3:6]
+    kind, topic, shape = call[3:6]
     if kind == "call":
         result = function(**value)
     else:
@@ -225,10 +233,10 @@ def _call(function: Any, each: list[Any], value: Any) -> Any:
     if hasattr(result, "__await__"):
         import asyncio
 
-        async def wait() -> Any:
+        async def await_result() -> Any:
             return await result
 
-        return asyncio.run(wait())
+        return asyncio.run(await_result())
     return result
 
 
@@ -236,20 +244,24 @@ def _call(function: Any, each: list[Any], value: Any) -> Any:
 
 
 def _run_tests(text: str) -> object:
-    """Execute the text of a test file, then call every function whose name begins with `test`; return what to report."""
-    space: dict[str, object] = {"__name__": "objection", "__file__": "objection.py"}
+    """Execute the text of a test file, then call every function whose name begins with `test`; return the report.
+
+    The report has the outcome of each test, and the class of the error that ended the file, if any.
+    """
+    namespace: dict[str, object] = {"__name__": "objection", "__file__": "objection.py"}
     outcomes, error = {}, ""
     try:
-        exec(compile(text, "objection.py", "exec"), space)  # noqa: S102 - this is the jail
-        for name, test in list(space.items()):
+        exec(compile(text, "objection.py", "exec"), namespace)  # noqa: S102 - this process is in the sandbox
+        for name, test in list(namespace.items()):
             if name.startswith("test") and isinstance(test, FunctionType):
-                outcomes[name] = _outcome(test)
+                outcomes[name] = _run_test(test)
     except BaseException as reason:  # noqa: BLE001 - a SystemExit is an error of the test file, too
         error = type(reason).__name__
     return {"outcomes": outcomes, "error": error}
 
 
-def _outcome(test: FunctionType) -> str:
+def _run_test(test: FunctionType) -> str:
+    """Call a test, await it if it is async, and return `passed`, `skipped` or `failed: CLASS`."""
     try:
         result = test()
         if isinstance(result, CoroutineType):
@@ -258,7 +270,7 @@ def _outcome(test: FunctionType) -> str:
             asyncio.run(result)
     except BaseException as reason:  # noqa: BLE001
         name = type(reason).__name__
-        return "skipped" if name in _SKIPS else f"failed: {name}"
+        return "skipped" if name in _SKIP_ERRORS else f"failed: {name}"
     return "passed"
 
 

@@ -14,34 +14,37 @@ import pytest
 os.environ.pop("PYTEST_PLUGINS", None)
 
 
-def _plugin() -> object:
-    """Connect to the watcher, and return the plugin."""
-    say = graphbus_trial.connect()
-    say(["begin"])
+def _make_plugin() -> object:
+    """Connect to the watcher, report the beginning of the run, and return the pytest plugin that reports the rest."""
+    send_report = graphbus_trial.connect()
+    send_report(["begin"])
 
     class Reporter:
         @pytest.hookimpl(tryfirst=True)
         def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+            """Report a file that cannot be collected, with the last line of its error."""
             if report.failed:
                 lines = [line.removeprefix("E ").strip() for line in str(report.longrepr).splitlines()]
-                say(["uncollected", report.nodeid, ([line for line in lines if line] or ["error"])[-1][:200]])
+                send_report(["uncollected", report.nodeid, ([line for line in lines if line] or ["error"])[-1][:200]])
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-            say(["phase", report.nodeid, str(report.when), report.outcome, hasattr(report, "wasxfail")])
+            """Report a phase of a test: its outcome, and whether the test is expected to fail."""
+            send_report(["phase", report.nodeid, str(report.when), report.outcome, hasattr(report, "wasxfail")])
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_sessionfinish(self, exitstatus: int) -> None:
-            say(["end", int(exitstatus)])
+            """Report the end of the run with its exit status."""
+            send_report(["end", int(exitstatus)])
 
     return Reporter()
 
 
 def pytest_plugin_registered(manager: pytest.PytestPluginManager) -> None:
-    """Register the real plugin, once and before any conftest.py, and remove its helper from `sys.modules`."""
-    if _make:
-        manager.register(_make.pop()(), "graphbus")
+    """Register the plugin of `_make_plugin` at the first call, before any conftest.py; later calls do nothing."""
+    if _plugin_factory:
+        manager.register(_plugin_factory.pop()(), "graphbus")
         sys.modules.pop("graphbus_trial", None)
 
 
-_make = [_plugin]
+_plugin_factory = [_make_plugin]  # emptied by the first call, so that project code finds nothing here

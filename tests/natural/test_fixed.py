@@ -1,6 +1,6 @@
-"""What the rules mend in natural code is what was meant: the text of the correct project, or one that says the same.
+"""What the rules fix in natural code is what was meant: the text of the correct project, or one that says the same.
 
-`pytest tests/natural/test_mended.py -s` prints how many defects are mended.
+`pytest tests/natural/test_fixed.py -s` prints how many defects are fixed.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.natural.collection import correct_projects, defects
-from tests.unit.negotiation.test_realistic_defects import Outcome, mended
+from tests.unit.negotiation.test_realistic_defects import Outcome, fixed
 
 CORRECT, DEFECTS = correct_projects(), defects()
 SAID_OTHERWISE = {
+    "tavern_objects: key of an object",
     "bank_results: class depended on is another one",
     "cinema_topics: Topic with a misspelled path in the reader's own Topic",
     "cinema_topics: call by name of a bare @schema_method with another argument",
@@ -25,8 +26,12 @@ SAID_OTHERWISE = {
     "clinic_structs: display where a Struct is declared",
     "farm_constants: payloads of a comprehension",
     "farm_constants: topic misspelled in the constant dict of a reader",
+    "hotel_traps: dataclass whose field is read as a key",
+    "hotel_traps: key of a dict that is read as an attribute",
+    "library_strings: handler named like an event that wants a text",
     "library_strings: no @depends_on at all",
     "library_strings: scenario 5.1 with ** of the call",
+    "library_strings: scenario 5.1 with **out to an own method",
     "library_strings: scenario 5.1 with depends_on alone",
     "library_strings: scenario 5.1 with the class as dependency",
     "library_strings: shared default",
@@ -35,20 +40,33 @@ SAID_OTHERWISE = {
     "metro_async: blocking call in an async handler",
     "metro_async: call without await",
     "metro_async: call without await, result not used",
+    "mint_flow: another record in one branch",
+    "mint_flow: field that a record of the reader does not have, for it is a property",
+    "mint_flow: helper that a subclass overrides",
+    "mint_flow: named tuple, which is a list in JSON",
     "plant_generic: text publisher of a Topic with another key",
     "post_flow: @subscribe above @classmethod",
     "post_flow: @subscribe above @staticmethod",
     "post_flow: a list in one @subscribe",
     "post_flow: bare except",
+    "post_flow: import of a module that is not there",
+    "post_flow: import of a name that is not there",
     "post_flow: override that drops @schema_method",
     "post_flow: publish in the constructor",
     "shop_typeddict: declared record and a value of another type",
     "shop_typeddict: declared record is not what a method sends",
+    "shop_typeddict: literal that the record does not know",
+    "shop_typeddict: reader of a TypedDict has its own with another type",
     "shop_typeddict: topic misspelled in a constant",
     "shop_typeddict: untyped helper returns another key",
     "warehouse_dataclass: annotation of a handler that is not imported",
     "warehouse_dataclass: missing dependency of an agent with a mixin",
     "warehouse_dataclass: record of the reader has another field",
+    "tavern_objects: answer not awaited, although its name is annotated",
+    "tavern_objects: answer not awaited, passed to a typed helper",
+    "tavern_objects: answers in a list not awaited",
+    "tavern_objects: answers summed before they are awaited",
+    "tavern_objects: attribute misspelt",
 }
 """The correct project has another text at the place; what is written instead was read by a person and says the same."""
 
@@ -61,12 +79,12 @@ LEFT_OUT_OTHERWISE = {
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Outcome]:
-    root = tmp_path_factory.mktemp("mended")
-    found = {each.name: mended(root / each.name, each.files) for each in CORRECT}
-    return found | {each.key: mended(root / str(number), each.files) for number, each in enumerate(DEFECTS)}
+    root = tmp_path_factory.mktemp("fixed")
+    found = {each.name: fixed(root / each.name, each.files) for each in CORRECT}
+    return found | {each.key: fixed(root / str(number), each.files) for number, each in enumerate(DEFECTS)}
 
 
-def test_nothing_is_mended_that_was_not_meant(outcomes: Mapping[str, Outcome]) -> None:
+def test_nothing_is_fixed_that_was_not_meant(outcomes: Mapping[str, Outcome]) -> None:
     correct = {each.name: dict(each.files) for each in CORRECT}
     assert {each.name: outcomes[each.name].files for each in CORRECT} == correct
     changed = [each for each in DEFECTS if outcomes[each.key].files not in (correct[each.project], each.files)]
@@ -74,15 +92,13 @@ def test_nothing_is_mended_that_was_not_meant(outcomes: Mapping[str, Outcome]) -
     assert [each.key for each in DEFECTS if not outcomes[each.key].left <= outcomes[each.key].found] == []
 
 
-def test_two_of_five_that_are_found_are_mended(
-    outcomes: Mapping[str, Outcome], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_most_that_are_found_are_fixed(outcomes: Mapping[str, Outcome], capsys: pytest.CaptureFixture[str]) -> None:
     known = {each.name: outcomes[each.name].found for each in CORRECT}
     found = [each for each in DEFECTS if outcomes[each.key].found - known[each.project]]
     left = [each for each in found if outcomes[each.key].left - known[each.project]]
     with capsys.disabled():
-        print(f"\n{len(found)} defects are found by check, {len(found) - len(left)} of them are mended")
-    assert 1 - len(left) / len(found) >= 0.44
+        print(f"\n{len(found)} defects are found by check, {len(found) - len(left)} of them are fixed")
+    assert 1 - len(left) / len(found) >= 0.6
 
 
 @pytest.mark.parametrize("project", CORRECT, ids=lambda project: project.name)
@@ -92,7 +108,7 @@ def test_what_is_left_out_is_given_again_or_left_to_a_person(tmp_path: Path, pro
     for number, (path, (start, end)) in enumerate(places):
         text = project.files[path]
         files = {**project.files, path: text[:start] + text[end:]}
-        after = mended(tmp_path / str(number), files).files
+        after = fixed(tmp_path / str(number), files).files
         is_right = _unordered(after[path]) in map(_unordered, (text, files[path]))
         key = f"{project.name}: {text[start:end]}"
         if not (is_right and {**after, path: ""} == {**files, path: ""}) and key not in LEFT_OUT_OTHERWISE:

@@ -1,0 +1,232 @@
+"""Attaches a ledger to a running graph: the worker on an event loop and a thread of its own, and the choice of the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine, Sequence
+from contextlib import suppress
+from threading import Thread
+from time import monotonic, sleep
+from typing import Any, TypeVar
+
+from graphbus_core.errors import RunError
+from graphbus_core.hosting.graph import LiveGraph, state_path
+from graphbus_core.hosting.imports import require_packages
+from graphbus_core.ledger.questions import Asking
+from graphbus_core.ledger.seam import EngineGone, Lag, Ledger, Questions, Subscription
+from graphbus_core.ledger.worker import Worker
+from graphbus_core.model.config import ResolvedRun
+from graphbus_core.model.deliveries import Metric
+from graphbus_core.model.digests import sha256_hex
+from graphbus_core.store import BuildArtifacts
+
+R = TypeVar("R")
+
+_COUNTERS = {
+    "repeated": "Deliveries that an earlier lease had left unfinished.",
+    "lost": "Leases that were lost before they were settled.",
+    "conflicts": "Attempts that were repeated because a state had changed.",
+}
+_STATES = ("waiting", "leased", "retrying", "parked", "dead")
+
+_FIRST_POLL_S, _LONGEST_POLL_S = 0.002, 0.05
+"""The pauses between two looks at the ledger in `settle`."""
+_PATIENCE_S = 2.0
+"""How long `close` waits for the engine."""
+
+
+def attach_ledger(graph: LiveGraph, config: ResolvedRun) -> None:
+    """Let a graph that has not started use the ledger of its settings.
+
+    Raises:
+        RunError: GBE658 for a ledger that does not exist, GBE643-645 for a file that cannot be used.
+    """
+    artifacts = None if graph.origin is None else graph.origin.artifacts
+    ledger = open_engine(config.settings.ledger, state_path(config), config.only)
+    graph.ledger = AttachedLedger(
+        graph,
+        ledger,
+        others=_subscriptions_elsewhere(artifacts, config),
+        build=_digest_of(artifacts),
+        partitions=config.settings.partitions,
+    )
+    graph.at_end(graph.ledger.close)
+
+
+def open_engine(name: str, path: str, agents: Collection[str] = ()) -> Ledger:
+    """Return the engine with this name.
+
+    Args:
+        name: `sqlite`, or `nats://[user:password@]host[:port][/app]`.
+        path: The state file of the graph.
+        agents: The agents that this process hosts; empty: all.
+
+    Raises:
+        RunError: GBE658 for any other name, GBE643-645 for a file that cannot be used, GBE659 for a malformed address, GBE671
+            if nats-py is not installed.
+    """
+    if name.startswith(("nats://", "tls://")):
+        return _open_nats(name, path, agents)
+    if name != "sqlite":
+        raise RunError("GBE658", ledger=name)
+    from graphbus_core.ledger.sqlite import SqliteLedger
+
+    return SqliteLedger(path)
+
+
+def _open_nats(url: str, path: str, agents: Collection[str]) -> Ledger:
+    """Return the engine on a NATS server; raise GBE659 for a malformed address, GBE671 if nats-py is not installed."""
+    require_packages("A ledger on NATS", ["nats"], extra="nats")
+    from graphbus_core.ledger.nats import NatsLedger
+
+    return NatsLedger(url, path, agents=agents or None)
+
+
+def _digest_of(artifacts: BuildArtifacts | None) -> str:
+    """Return a digest of the artifacts, which differs for builds of different sources; empty if there is no manifest."""
+    if artifacts is None or artifacts.manifest is None:
+        return ""
+    digests = sorted(artifacts.manifest.artifacts.items())
+    return sha256_hex("".join(f"{name} {digest}\n" for name, digest in digests).encode())
+
+
+def _subscriptions_elsewhere(artifacts: BuildArtifacts | None, config: ResolvedRun) -> list[Subscription]:
+    """Return the subscriptions of the agents that `--only` leaves to other processes."""
+    if artifacts is None or not config.only:
+        return []
+    return [
+        Subscription(
+            agent=agent.name,
+            handler=f"{agent.name}.{each.method}",
+            topic=each.topic,
+            partition_key=each.key,
+            partitions=config.settings.partitions,
+            on_retry="skip" if each.on_retry == "skip" else "block",
+        )
+        for agent in artifacts.agents.agents
+        if agent.name not in config.only
+        for each in agent.subscriptions
+        if each.topic
+    ]
+
+
+class AttachedLedger:
+    """The ledger of a running graph. Its methods may be called from any thread but that of its loop.
+
+    Args:
+        graph: The graph; from now on, what it publishes goes to the ledger.
+        ledger: The engine.
+        others: See `Worker`.
+        build: See `Worker`.
+        partitions: See `Worker`.
+    """
+
+    def __init__(
+        self,
+        graph: LiveGraph,
+        ledger: Ledger,
+        *,
+        others: Sequence[Subscription] = (),
+        build: str = "",
+        partitions: int = 1,
+    ) -> None:
+        self.engine = ledger
+        self.worker = Worker(graph.bus, ledger, others=others, build=build, partitions=partitions)
+        self._graph = graph
+        self._loop = asyncio.new_event_loop()
+        self._asking = Asking(graph, ledger, self._loop, others) if isinstance(ledger, Questions) else None
+        self._thread = Thread(target=self._loop.run_forever, name="graphbus-ledger", daemon=True)
+        self._has_begun = self._is_closed = False
+
+    def begin(self) -> None:
+        """Connect to the engine, append what agents have published at their start, and begin to handle events.
+
+        Raises:
+            RunError: The engine cannot be used.
+        """
+        self._thread.start()
+        self._has_begun = True
+        self._wait_for(self.worker.open())
+        if self._asking is not None:
+            self.worker.on_wake = self._asking.answer_all
+        self._loop.call_soon_threadsafe(self.worker.start)
+
+    def settle(self, timeout_s: float | None = None) -> bool:
+        """Wait until nothing is left to do for the agents of this process; False if that is not so after `timeout_s`."""
+        ends_at = None if timeout_s is None else monotonic() + timeout_s
+        pause_s = _FIRST_POLL_S
+        while not self._is_idle():
+            if (ends_at is not None and monotonic() >= ends_at) or self._graph.is_stopped:
+                return False
+            sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_POLL_S)
+        return True
+
+    def _is_idle(self) -> bool:
+        """True if nothing is left to do for the agents of this process; False if that is not known now."""
+        hosted = {each.name for each in self._graph.bus.subscriptions}
+        lags = self._find_lag()
+        return lags is not None and all(each.is_idle for each in lags if each.subscription.handler in hosted)
+
+    def _find_lag(self) -> Sequence[Lag] | None:
+        """Return what `Ledger.lag` returns; None while the engine cannot be reached."""
+        with suppress(EngineGone):
+            return self._wait_for(self.engine.lag())
+        return None
+
+    @property
+    def is_reachable(self) -> bool:
+        """False while the engine cannot be reached."""
+        return self.worker.is_reachable
+
+    def metrics(self) -> list[Metric]:
+        """Return what waits in the ledger for each handler, and what the worker has counted."""
+        counts = self.worker.counts
+        found = [
+            Metric(f"graphbus_ledger_{name}_total", "counter", meaning, [({}, getattr(counts, name))])
+            for name, meaning in _COUNTERS.items()
+        ]
+        lags = (self._find_lag() if self.is_reachable else None) or ()
+        labels = [{"graphbus_handler": each.subscription.handler, "state": name} for each in lags for name in _STATES]
+        values = [getattr(each, name) for each in lags for name in _STATES]
+        found.append(
+            Metric(
+                "graphbus_ledger_deliveries",
+                "gauge",
+                "Deliveries that are not done.",
+                [*zip(labels, values, strict=True)],
+            )
+        )
+        return found
+
+    def responder_to(self, topic: str) -> str:
+        """Return the agent of another process that answers requests on a topic; empty if this process may answer them."""
+        return "" if self._asking is None else self._asking.responder_to(topic)
+
+    def ask(self, agent: str, question: dict[str, Any], what: str, timeout_s: float | None) -> Any:
+        """Put a request or call to an agent of another process; see `Asking.ask`.
+
+        Raises:
+            RunError: GBE696, this ledger carries no questions; and what `Asking.ask` raises.
+        """
+        if self._asking is None:
+            raise RunError("GBE696", agent=agent, asked="--only")
+        return self._asking.ask(agent, question, what, timeout_s)
+
+    def drain(self, grace_s: float) -> None:
+        """Claim nothing more, and wait up to `grace_s` for the handlers that run."""
+        if self._has_begun:
+            self._wait_for(self.worker.drain(grace_s))
+
+    def close(self) -> None:
+        """Append what was published last, disconnect, and end the thread. Closing twice does nothing."""
+        if self._has_begun and not self._is_closed:
+            self._is_closed = True
+            self._wait_for(self.worker.close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_PATIENCE_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def _wait_for(self, work: Coroutine[Any, Any, R]) -> R:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

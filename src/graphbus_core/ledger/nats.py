@@ -1,0 +1,403 @@
+"""NatsLedger: the engine on a NATS server with JetStream, for several hosts.
+
+    append -> stream -> consumer of each agent -> pump -> file of a process -> claim, settle -> outbox -> relay -> stream
+
+The server carries events between processes; each process handles them out of a file of its own (see `inbox`), by the code of the
+engine in a file. So an outcome, the changes of states and what the handler published are one transaction, and an event that the
+server hands out twice is handled once. The server owns an event until all deliveries of it in a process are done, dead or
+parked; what a process has published but not relayed when it ends is relayed when it runs again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from graphbus_core.clock import Clock
+from graphbus_core.errors import RunError
+from graphbus_core.ledger.envelope import Envelope, encode_envelope
+from graphbus_core.ledger.inbox import InboxLedger
+from graphbus_core.ledger.nats_link import (
+    ApiError,
+    Message,
+    NatsLink,
+    NobodyThereError,
+    Received,
+    Receiver,
+    parse_address,
+    unusable,
+)
+from graphbus_core.ledger.nats_pump import Pump
+from graphbus_core.ledger.nats_stream import (
+    Stream,
+    declare_consumers,
+    declare_stream,
+    find_consumer,
+    no_jetstream,
+    subject_of,
+)
+from graphbus_core.ledger.seam import (
+    Capabilities,
+    Dead,
+    Done,
+    EngineGone,
+    Lag,
+    Lease,
+    Outcome,
+    Parked,
+    Question,
+    StateChange,
+    Subscription,
+)
+from graphbus_core.log import Log
+from graphbus_core.model.deliveries import DeadLetter
+
+_RELAY = 256
+"""How many events of the outbox are published before their acknowledgements are waited for."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
+_LOOKS, _LOOK_S = 5, 0.005
+_TOO_LARGE = 10054
+_HEADROOM_BYTES = 512
+"""What the headers of a message take at most."""
+
+_log = Log("graphbus.ledger")
+
+
+class NatsLedger:
+    """A `Ledger` on a NATS server. A crash of any process loses nothing that was stored, and doubles nothing in states.
+
+    A power cut of a server may undo what it has stored last, unless it runs with `sync_interval: always`.
+
+    Args:
+        url: `nats://[user:password@]host[:port][/app]`.
+        path: The state file of the graph, on a disk of the process's own. An agent has one file.
+        clock: The clock of leases and retries.
+        lease_s: How long a lease lasts.
+        agents: The agents that this process hosts; None: all that are subscribed.
+        ack_wait_s: After how long without a sign of a process the server hands its events out again.
+
+    Raises:
+        RunError: GBE659, the address is malformed.
+    """
+
+    capabilities = Capabilities(atomic_settle=True, survives="process", several_processes=True)
+
+    def __init__(
+        self,
+        url: str,
+        path: str,
+        clock: Clock | None = None,
+        lease_s: float = 30.0,
+        *,
+        agents: Collection[str] | None = None,
+        ack_wait_s: float = 30.0,
+    ) -> None:
+        self.address = parse_address(url)
+        self._outgoing = asyncio.Event()
+        self._local = InboxLedger(path, clock, lease_s, on_outgoing=self._outgoing.set)
+        self._link = NatsLink(self.address, self._declare_soon)
+        self._only = None if agents is None else frozenset(agents)
+        self._ack_wait_s = ack_wait_s
+        self._subscriptions: Sequence[Subscription] = ()
+        self._stream: Stream | None = None
+        self._pumps: dict[str, Pump] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._must_declare = asyncio.Event()
+        self._numbers = count(1)
+        self._questions: list[Question] = []
+        self._askers: dict[int, str] = {}  # where an answer is sent to, by the number of the question
+        self._listening: list[Receiver] = []
+
+    # --- life ---
+
+    async def open(self, subscriptions: Sequence[Subscription]) -> None:
+        """Open the file, connect, and make or verify the stream and the consumers; see `Ledger.open`.
+
+        Raises:
+            RunError: GBE659, the server cannot be used.
+        """
+        await self._local.open(subscriptions)
+        self._subscriptions = tuple(subscriptions)
+        await self._connect()
+        await self._declare()
+        self._spawn("relay", self._relay())
+        self._spawn("watch", self._watch_connection())
+
+    async def _connect(self) -> None:
+        """Connect, and make or verify the stream, unless that is done."""
+        if self._stream is None:
+            await self._link.connect()
+            try:
+                self._stream = await declare_stream(self._link)
+            except NobodyThereError:
+                raise no_jetstream(self.address.place) from None
+
+    def _hosted(self) -> list[str]:
+        """Return the agents of this process that are subscribed."""
+        agents = dict.fromkeys(each.agent for each in self._subscriptions)
+        return [each for each in agents if self._only is None or each in self._only]
+
+    async def _declare(self) -> None:
+        """Make or verify the stream and the consumers, and attach a pump for each agent of this process."""
+        stream = await declare_stream(self._link)
+        if self._stream is not None and self._stream.created != stream.created:
+            _log.error("the stream %s is new: what the earlier one kept is lost", stream.name)
+        hosted = self._hosted()
+        await declare_consumers(self._link, stream, self._subscriptions, hosted, self._ack_wait_s)
+        self._stream = stream
+        for agent in [each for each in self._pumps if each not in hosted]:
+            await self._end(self._tasks.pop(agent))
+            await self._pumps.pop(agent).close()
+        for agent in hosted:
+            if agent not in self._pumps:
+                self._pumps[agent] = Pump(self._link, self._local, agent, self._ack_wait_s)
+                self._spawn(agent, self._pumps[agent].run())
+            self._pumps[agent].attach(stream)
+        await self._listen_for_questions(hosted)
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a task with this name, unless there is one."""
+        if name in self._tasks:
+            work.close()
+            return
+        task = asyncio.create_task(work, name=f"graphbus-nats-{name}")
+        task.add_done_callback(_log_failure)
+        self._tasks[name] = task
+
+    @staticmethod
+    async def _end(task: asyncio.Task[None]) -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    def _declare_soon(self) -> None:
+        self._must_declare.set()
+
+    async def _watch_connection(self) -> None:
+        """Declare everything again after a reconnection, and when a pump has found its consumer missing."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._must_declare.wait()
+            if self._link.is_up and (
+                self._must_declare.is_set() or any(each.is_detached for each in self._pumps.values())
+            ):
+                self._must_declare.clear()
+                await self._declare_again()
+
+    async def _declare_again(self) -> None:
+        """Declare everything; after an error, try again later."""
+        try:
+            await self._declare()
+            self._outgoing.set()
+        except (EngineGone, RunError) as error:
+            _log.warning("NATS at %s cannot be used yet: %s", self.address.place, error)
+            self._must_declare.set()
+            await asyncio.sleep(_FIRST_PAUSE_S * 10)
+
+    async def close(self) -> None:
+        """Give back what is not in the file, and disconnect. Closing twice does nothing."""
+        tasks, self._tasks = self._tasks, {}
+        for task in tasks.values():
+            await self._end(task)
+        for pump in self._pumps.values():
+            await pump.close()
+        self._pumps.clear()
+        await self._link.close()
+        await self._local.close()
+
+    # --- events ---
+
+    async def append(self, events: Sequence[Envelope]) -> None:
+        """Publish events, and return when the server has stored all of them; see `Ledger.append`.
+
+        Raises:
+            RunError: GBE659, an event is larger than the server accepts.
+        """
+        await self._connect()
+        answers = await self._link.store(self._messages(events))
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise self._translate(answer)
+
+    def _message(self, topic: str, body: str, event_id: str) -> Message:
+        return Message(subject_of(self.address.app, topic), body.encode(), event_id)
+
+    def _messages(self, events: Sequence[Envelope]) -> list[Message]:
+        """Return events as messages; raise GBE659 if one is too large for the server, which it always will be."""
+        messages = [self._message(each.type, encode_envelope(each), each.id) for each in events]
+        limit = self._link.max_bytes - _HEADROOM_BYTES
+        for event, message in zip(events, messages, strict=True):
+            if 0 < limit < len(message.body):
+                raise self._too_large(event.type)
+        return messages
+
+    def _too_large(self, topic: str) -> RunError:
+        reason = f"an event on {topic} is larger than it accepts"
+        return unusable(reason, "Raise `max_payload` of the server, or publish a reference.", self.address.place)
+
+    def _translate(self, error: Exception) -> Exception:
+        """Return what the callers of an engine understand: EngineGone for what may be repeated."""
+        if isinstance(error, ApiError):
+            return self._too_large("a topic") if error.number == _TOO_LARGE else EngineGone(str(error))
+        return error
+
+    # --- deliveries: those of the file ---
+
+    async def claim(self, agent: str, partitions: Collection[int], limit: int = 1) -> Sequence[Lease]:
+        """Return leases for the next deliveries in the file; see `Ledger.claim`."""
+        return await self._local.claim(agent, partitions, limit)
+
+    async def extend(self, lease: Lease) -> Lease:
+        """Return the lease with a later end; see `Ledger.extend`."""
+        return await self._local.extend(lease)
+
+    async def settle(
+        self, lease: Lease, outcome: Outcome, state: Sequence[StateChange] = (), outgoing: Sequence[Envelope] = ()
+    ) -> None:
+        """End a lease in one transaction of the file, which also keeps the outgoing events for the relay; see `Ledger.settle`.
+
+        An outcome with an outgoing event that the server would never accept becomes a dead letter.
+        """
+        try:
+            self._messages(outgoing)
+        except RunError as error:
+            outcome, state, outgoing = Dead("handler", error.sentence), (), ()
+        await self._local.settle(lease, outcome, state, outgoing)
+        pump = self._pumps.get(lease.subscription.agent)
+        if pump is not None and isinstance(outcome, Done | Dead | Parked):
+            await pump.count_down(lease.envelope.id)
+
+    async def resume(self, build: str = "") -> int:
+        """Hand out again what is parked in the file; see `Ledger.resume`."""
+        return await self._local.resume(build)
+
+    async def dead_letters(self, agents: Collection[str]) -> Sequence[tuple[int, DeadLetter]]:
+        """Return the dead letters of these agents in the file; see `Ledger.dead_letters`."""
+        return await self._local.dead_letters(agents)
+
+    async def forget(self, deliveries: Collection[int]) -> None:
+        """Forget dead letters in the file; see `Ledger.forget`."""
+        await self._local.forget(deliveries)
+
+    def watch(self) -> AsyncIterator[None]:
+        """Yield whenever a delivery may have become due; see `Ledger.watch`."""
+        return self._local.watch()
+
+    async def lag(self) -> Sequence[Lag]:
+        """Return the open deliveries in the file, and count as waiting what the server and the outbox have for this process.
+
+        How the server's events are divided among several handlers of an agent is not known: the first one has them all.
+        Before `open`, these are the deliveries in the file.
+        """
+        waiting = await self._count_waiting()
+        found = []
+        for each in await self._local.lag():
+            more = waiting.pop(each.subscription.agent, 0)
+            found.append(msgspec.structs.replace(each, waiting=each.waiting + more) if more else each)
+        return found
+
+    async def _count_waiting(self) -> dict[str, int]:
+        """Return agent -> the number of its events that are not in the file yet; the outbox may have some for each agent."""
+        if self._stream is None:
+            return {}
+        unsent = len(self._local.outgoing(self._hosted(), _RELAY)) if self._pumps else 0
+        waiting = {}
+        for agent, pump in list(self._pumps.items()):
+            waiting[agent] = await self._count_on_server(self._stream, pump) + unsent
+        return waiting
+
+    async def _count_on_server(self, stream: Stream, pump: Pump) -> int:
+        """Return how many events of an agent the server has not handed out, or has sent and the file has not got."""
+        for _ in range(_LOOKS):
+            before = pump.held()
+            info = await find_consumer(self._link, stream, pump.agent) or {}
+            on_their_way = int(info.get("num_ack_pending", 0)) - len(before & pump.held())
+            if on_their_way <= 0:
+                break
+            await asyncio.sleep(_LOOK_S)  # the server may not have counted the latest acknowledgements yet
+        return int(info.get("num_pending", 0)) + max(0, on_their_way)
+
+    # --- questions ---
+
+    async def ask(self, agent: str, text: str, timeout_s: float) -> str:
+        """Put a question to a process that hosts an agent, and return the answer; see `Questions.ask`."""
+        return (await self._link.ask(self._subject_of_questions(agent), text.encode(), timeout_s)).decode()
+
+    async def take_questions(self, agents: Collection[str]) -> Sequence[Question]:
+        """Return the questions to these agents that wait; see `Questions.take_questions`."""
+        taken = [each for each in self._questions if each.agent in agents]
+        self._questions = [each for each in self._questions if each.agent not in agents]
+        return taken
+
+    async def answer(self, question: Question, text: str) -> None:
+        """Answer a question; see `Questions.answer`."""
+        reply = self._askers.pop(question.number, "")
+        with suppress(EngineGone):  # the asker waits in vain then
+            await self._link.send(reply, text.encode())
+
+    def _subject_of_questions(self, agent: str) -> str:
+        return f"gbq.{self.address.app}.{agent}"
+
+    async def _listen_for_questions(self, agents: Collection[str]) -> None:
+        """Take questions to these agents; another process of an agent may take some of them."""
+        for receiver in self._listening:
+            await self._link.unlisten(receiver)
+        self._listening = [
+            await self._link.listen(self._subject_of_questions(each), partial(self._take_question, each), each)
+            for each in agents
+        ]
+
+    def _take_question(self, agent: str, message: Received) -> None:
+        number = next(self._numbers)
+        self._askers[number] = message.reply
+        self._questions.append(Question(number, agent, message.data.decode()))
+        self._local.note()
+
+    # --- the outbox ---
+
+    async def _relay(self) -> None:
+        """Publish the outbox in its order, and delete from it what the server has stored; again and again."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            self._outgoing.clear()
+            try:
+                is_all = await self._relay_some()
+            except EngineGone as gone:
+                _log.debug("published events wait: %s", gone)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                continue
+            pause_s = _FIRST_PAUSE_S
+            if is_all:
+                await self._outgoing.wait()
+
+    async def _relay_some(self) -> bool:
+        """Publish the oldest events of the outbox; return whether that was all.
+
+        Raises:
+            EngineGone: The server has not stored one of them.
+        """
+        events = self._local.outgoing(self._hosted(), _RELAY)
+        if not events:
+            return True
+        answers = await self._link.store([self._message(each.topic, each.body, each.event_id) for each in events])
+        stored = [
+            each.number for each, answer in zip(events, answers, strict=True) if not isinstance(answer, Exception)
+        ]
+        self._local.forget_outgoing(stored)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise EngineGone(str(answer))
+        return len(events) < _RELAY
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """Log why a task has ended that never should."""
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("%s has ended", task.get_name(), exc_info=task.exception())

@@ -1,0 +1,419 @@
+"""NatsLink: a connection to a NATS server that is made again for ever. The only module that knows nats-py.
+
+It uses what every version of the protocol has: publish, subscribe and request. JetStream is spoken as JSON (see `nats`), so that
+no field of an answer is dropped, and a message that comes late is not lost with the call that asked for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from itertools import count
+from time import monotonic
+from typing import Any, NamedTuple
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from graphbus_core.errors import RunError
+from graphbus_core.ledger.seam import EngineGone
+from graphbus_core.log import Log
+
+Received = Msg
+"""A message: `data`, `headers`, `reply` and `subject`."""
+Receiver = Subscription
+"""What `NatsLink.listen` returns."""
+CONNECT_S = 5.0
+"""How long the first connection may take."""
+ANSWER_S = 5.0
+"""How long an answer of the server may take."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_LOOK_S = 0.25
+"""How often it is verified that the connection is there."""
+_RELEASE_S = 2.0
+"""How long a connection may take to close."""
+_PORT = 4222
+_UNLISTEN_S = 1.0
+_URL = re.compile(
+    r"(nats|tls)://(?:([^:@/\s]+)(?::([^@/\s]*))?@)?([^:@/\s\[\]]+|\[[0-9a-fA-F:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
+    r"(?:/([A-Za-z0-9_-]{1,64})?/?)?"
+)
+_PIPELINE = 500
+"""How many events are published before their acknowledgements are waited for."""
+
+_log = Log("graphbus.ledger")
+
+
+class Address(NamedTuple):
+    """Where a server is, and as whom to connect. Only `place` may be shown: it has no password."""
+
+    scheme: str
+    host: str
+    port: int
+    user: str
+    password: str
+    app: str
+
+    @property
+    def place(self) -> str:
+        """The server, for messages."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class Message(NamedTuple):
+    """A message to be stored: its subject, its body, and the id by which the server recognizes a repetition."""
+
+    subject: str
+    body: bytes
+    id: str
+
+
+def parse_address(url: str, default_app: str = "graphbus") -> Address:
+    """Return the parts of `nats://[user:password@]host[:port][/app]`, or of the same with `tls://`.
+
+    Raises:
+        RunError: GBE659, it is something else.
+    """
+    found = _URL.fullmatch(url)
+    if found is None or int(found["port"] or 0) > 65_535:
+        raise _malformed()
+    scheme, user, password, host, port, app = found.groups()
+    user, password = (_unquote(each or "") for each in (user, password))
+    return Address(scheme, host.strip("[]"), int(port or _PORT), user, password, app or default_app)
+
+
+def _unquote(text: str) -> str:
+    """Return a text with its `%40` replaced, as in a password with an `@`."""
+    return re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes.fromhex(found[1].decode()), text.encode()).decode()
+
+
+def _malformed() -> RunError:
+    return unusable(
+        "its address is malformed",
+        "Write `nats://host:4222/app`, or `nats://user:password@host:4222/app`; an app has letters, digits, `-` and `_`.",
+    )
+
+
+async def _release(client: Client) -> None:
+    """Close a client and its socket.
+
+    nats-py leaves the socket open when it cannot send the rest, and returns at once when a task of its own is closing already.
+    """
+    with suppress(OSError, nats.errors.Error, TimeoutError):
+        async with asyncio.timeout(_RELEASE_S):
+            await client.close()
+    transport: Any = client._transport
+    if transport is not None:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_RELEASE_S):
+                transport.close()
+                await transport.wait_closed()
+
+
+def unusable(reason: str, advice: str, place: str = "") -> RunError:
+    """Return the error about a NATS server that cannot be used."""
+    return RunError("GBE659", place=f" at {place}" if place else "", reason=reason, advice=advice)
+
+
+class ApiError(Exception):
+    """An error that JetStream has answered; `number` is its `err_code`."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(str(error.get("description", "an unknown error")))
+        self.number = int(error.get("err_code", 0))
+
+
+class NobodyThereError(EngineGone):
+    """Nobody listens on the subject of a request: JetStream is not enabled, or has not started yet."""
+
+
+class NatsLink:
+    """A connection. All calls come from one event loop.
+
+    Args:
+        address: The server.
+        on_up: Called whenever the connection is there again, after the first one.
+    """
+
+    def __init__(self, address: Address, on_up: Callable[[], None]) -> None:
+        self.address = address
+        self._on_up = on_up
+        self._client: Client | None = None
+        self._last_error = ""
+        self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._inbox = ""
+        self._numbers = count(1)
+        self._closed = asyncio.Event()
+        self._staying: asyncio.Task[None] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """True while the connection is there."""
+        return self._client is not None and self._client.is_connected
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The version of the server: major and minor."""
+        found = self._connected().connected_server_version
+        return found.major, found.minor
+
+    @property
+    def max_bytes(self) -> int:
+        """The size of the largest message that the server takes."""
+        return 0 if self._client is None else self._client.max_payload
+
+    # --- life ---
+
+    async def connect(self) -> None:
+        """Connect for the first time.
+
+        Raises:
+            RunError: GBE659, it is not possible within `CONNECT_S`.
+        """
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await self._keep_dialing(is_first=True)
+            self._staying = asyncio.create_task(self._stay_connected())
+        except TimeoutError:
+            raise unusable(
+                f"there is no answer within {CONNECT_S:g} s ({self._last_error or 'no error was given'})",
+                "Start the server with `nats-server -js -sd FOLDER`, or correct the address.",
+                self.address.place,
+            ) from None
+
+    async def _keep_dialing(self, *, is_first: bool = False) -> None:
+        """Connect, with pauses between the attempts; raise GBE659 if the server refuses the first one."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._dial()
+            except (OSError, nats.errors.Error, EngineGone, TimeoutError) as error:
+                self._last_error = self._last_error or _describe(error)
+            else:
+                return
+            if is_first and "authorization" in self._last_error.lower():
+                advice = "Check the user and the password in the address: `nats://user:password@host:4222`."
+                raise unusable("it refuses the credentials", advice, self.address.place)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _dial(self) -> None:
+        """Connect a new client.
+
+        nats-py would reconnect by itself, but then it publishes first what it had not sent before, behind which a repetition
+        of what was lost would come out of order; and it gives up for ever when the server refuses the credentials once.
+        """
+        client, self._last_error = Client(), ""
+        async with AsyncExitStack() as on_failure:
+            on_failure.push_async_callback(_release, client)
+            await self._connect(client)
+            self._client = client
+            self._inbox = client.new_inbox()
+            await self.listen(f"{self._inbox}.*", self._take_answer)
+            on_failure.pop_all()  # it succeeded: keep the connection
+
+    async def _connect(self, client: Client) -> None:
+        await client.connect(
+            servers=[f"{self.address.scheme}://{self.address.place}"],
+            user=self.address.user or None,
+            password=self.address.password or None,
+            name=f"graphbus {self.address.app}",
+            error_cb=self._note_error,
+            closed_cb=self._note_closed,
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            connect_timeout=2,
+            ping_interval=10,
+        )
+
+    async def _note_error(self, error: Exception) -> None:
+        self._last_error = _describe(error)
+
+    async def _note_closed(self) -> None:
+        self._closed.set()
+
+    async def _stay_connected(self) -> None:
+        """Connect again whenever the connection is lost, for ever."""
+        while True:
+            while self.is_up:  # nats-py does not always call `closed_cb`
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await self._closed.wait()
+                self._closed.clear()
+            _log.warning("the connection to NATS at %s is lost; events wait", self.address.place)
+            for future in self._answers.values():
+                if not future.done():
+                    future.set_exception(EngineGone("the connection to NATS is lost"))
+            if self._client is not None:
+                await _release(self._client)
+            await self._keep_dialing()
+            _log.warning("the connection to NATS at %s is back", self.address.place)
+            self._on_up()
+
+    async def close(self) -> None:
+        """Send what is buffered, and disconnect. `drain` of nats-py would wait 30 s for subscriptions of pulls."""
+        if self._staying is not None:
+            self._staying.cancel()
+            await asyncio.gather(self._staying, return_exceptions=True)
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(OSError, nats.errors.Error, TimeoutError):
+                if client.is_connected:
+                    await client.flush(timeout=1)
+            await _release(client)
+
+    def _connected(self) -> Client:
+        """Return the client; raise EngineGone while there is no connection."""
+        if self._client is None or not self._client.is_connected:
+            raise EngineGone(f"there is no connection to NATS at {self.address.place}")
+        return self._client
+
+    # --- messages ---
+
+    async def send(self, subject: str, body: bytes, reply: str = "") -> None:
+        """Publish a message without an acknowledgement.
+
+        Raises:
+            EngineGone: There is no connection.
+        """
+        try:
+            await self._connected().publish(subject, body, reply=reply)
+        except (OSError, nats.errors.Error) as error:
+            raise EngineGone(_describe(error)) from error
+
+    async def listen(self, subject: str, take: Callable[[Received], None], group: str = "") -> Receiver:
+        """Call `take` with each message on a subject, as long as this connection lasts.
+
+        Of several listeners with the same group, one gets each message.
+
+        Raises:
+            EngineGone: There is no connection.
+        """
+
+        async def callback(message: Msg) -> None:
+            take(message)
+
+        try:
+            return await self._connected().subscribe(subject, queue=group, cb=callback)
+        except (OSError, nats.errors.Error) as error:
+            raise EngineGone(_describe(error)) from error
+
+    async def unlisten(self, receiver: Receiver) -> None:
+        """End `listen`; what is on its way is still taken."""
+        draining = asyncio.create_task(receiver.drain())  # type: ignore[no-untyped-call]  # of nats-py
+        draining.add_done_callback(_forget_error)
+        # It is not cancelled: nats-py stops reading when the answer to a cancelled `flush` comes.
+        await asyncio.wait([draining], timeout=_UNLISTEN_S if self.is_up else 0)
+
+    def new_inbox(self) -> str:
+        """Return a subject that nobody else uses.
+
+        Raises:
+            EngineGone: There is no connection.
+        """
+        return self._connected().new_inbox()
+
+    # --- requests ---
+
+    def _take_answer(self, message: Msg) -> None:
+        future = self._answers.get(message.subject.rpartition(".")[2])
+        if future is None or future.done():
+            return
+        if message.headers and message.headers.get("Status") == "503":
+            future.set_exception(NobodyThereError("JetStream does not answer"))
+            return
+        answer = json.loads(message.data)
+        if "error" in answer:
+            future.set_exception(ApiError(answer["error"]))
+        else:
+            future.set_result(answer)
+
+    async def _ask(
+        self, client: Client, subject: str, body: bytes, event_id: str = ""
+    ) -> tuple[str, asyncio.Future[dict[str, Any]]]:
+        """Publish a message whose answer resolves a future; return the future and its name in `_answers`."""
+        name = str(next(self._numbers))
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._answers[name] = future
+        headers = {"Nats-Msg-Id": event_id} if event_id else None
+        try:
+            await client.publish(subject, body, reply=f"{self._inbox}.{name}", headers=headers)
+        except (OSError, nats.errors.Error) as error:
+            future.set_exception(EngineGone(_describe(error)))
+        return name, future
+
+    async def request(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return what the API of JetStream answers.
+
+        Raises:
+            ApiError: It answers with an error.
+            EngineGone: It does not answer.
+        """
+        asked = await self._ask(self._connected(), subject, json.dumps(body or {}).encode())
+        (answer,) = await self._collect([asked])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes:
+        """Return what a listener on a subject answers; until there is one, try again.
+
+        Raises:
+            TimeoutError: There was no answer in this time.
+            EngineGone: There is no connection.
+        """
+        ends_at = monotonic() + timeout_s
+        while monotonic() < ends_at:
+            try:
+                return bytes((await self._connected().request(subject, body, ends_at - monotonic())).data)
+            except nats.errors.NoRespondersError:
+                await asyncio.sleep(min(_FIRST_PAUSE_S, max(0.0, ends_at - monotonic())))
+            except nats.errors.TimeoutError:
+                break
+            except (OSError, nats.errors.Error) as error:
+                raise EngineGone(_describe(error)) from error
+        raise TimeoutError
+
+    async def store(self, messages: Sequence[Message]) -> list[dict[str, Any] | Exception]:
+        """Publish messages to a stream; return for each its acknowledgement, or why there is none: EngineGone or ApiError.
+
+        Raises:
+            EngineGone: There is no connection.
+        """
+        answers: list[dict[str, Any] | Exception] = []
+        for start in range(0, len(messages), _PIPELINE):
+            client, part = self._connected(), messages[start : start + _PIPELINE]
+            answers += await self._collect([await self._ask(client, *each) for each in part])
+        return answers
+
+    async def _collect(
+        self, asked: Sequence[tuple[str, asyncio.Future[dict[str, Any]]]]
+    ) -> list[dict[str, Any] | Exception]:
+        """Wait for answers, and forget the futures."""
+        try:
+            _, late = await asyncio.wait([future for _, future in asked], timeout=ANSWER_S)
+        finally:
+            for name, _ in asked:
+                self._answers.pop(name, None)
+        for future in late:
+            hint = f" ({self._last_error})" if "ermissions" in self._last_error else ""
+            future.set_exception(EngineGone(f"NATS does not answer within {ANSWER_S:g} s{hint}"))
+        return [future.exception() or future.result() for _, future in asked]  # type: ignore[misc]  # no BaseException
+
+
+def _forget_error(task: asyncio.Task[None]) -> None:
+    """Take the error of a task for which nobody waits."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _describe(error: Exception) -> str:
+    """Return an error of nats-py in a few words; none of them has the address, and so no password."""
+    return str(error) or type(error).__name__

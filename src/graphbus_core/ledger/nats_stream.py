@@ -1,0 +1,258 @@
+"""The stream and the consumers of a graph on a NATS server: their names and configurations, made or verified through `NatsLink`.
+
+    stream GB_<app>, subjects gb.<app>.>       topic /Order/Created -> subject gb.<app>.Order.Created
+    one durable pull consumer for each agent, named as the agent, filtered by the topics that it subscribes to
+
+The stream keeps an event until the consumer of each agent that gets it has acknowledged it (`interest`), and refuses new events
+when it is full (`discard: new`). The server answers with the configuration that it uses; that is compared with the one that was
+asked for, because server 2.9 ignores unknown fields in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from graphbus_core.ledger.nats_link import ApiError, NatsLink, unusable
+from graphbus_core.ledger.seam import EngineGone, Subscription
+from graphbus_core.log import Log
+
+OLDEST = (2, 9)
+"""The oldest version of the server that is tested."""
+_SEVERAL_FILTERS = (2, 10)
+"""The oldest version whose consumers may have several filters."""
+NS = 1_000_000_000
+_WINDOW_S = 600
+MAX_BYTES = 1 << 30
+"""The size of a new stream; an operator may change it, and the number of replicas."""
+_MOST_UNACKNOWLEDGED = 10_000
+
+_NO_STREAM, _STREAM_EXISTS, _OVERLAP = 10059, 10058, 10065
+_NO_CONSUMER = 10014
+_NOT_ENABLED, _NOT_READY = (10039, 10076), 10008
+
+_log = Log("graphbus.ledger")
+
+
+class Stream(NamedTuple):
+    """The stream of an application.
+
+    Attributes:
+        name: Its name.
+        created: When it was made, which tells it from an earlier one of the same name.
+        last: The number of its last message.
+    """
+
+    name: str
+    created: str
+    last: int
+
+
+def stream_name(app: str) -> str:
+    """Return the name of the stream of an application."""
+    return f"GB_{app}"
+
+
+def subject_of(app: str, topic: str) -> str:
+    """Return the subject of a topic, or the filter of a pattern."""
+    segments = topic.strip("/").split("/")
+    if segments[-1] == "**":
+        segments[-1] = ">"
+    return ".".join(("gb", app, *segments))
+
+
+def filters_of(app: str, topics: Iterable[str], version: tuple[int, int]) -> list[str]:
+    """Return the filters of a consumer that gets these topics; empty: it gets all events, and leaves out others itself.
+
+    The server refuses filters that overlap: those within another one are left out, and of others that overlap none is used.
+    """
+    subjects = sorted({subject_of(app, topic) for topic in topics})
+    needed = [each for each in subjects if not any(other != each and _is_within(each, other) for other in subjects)]
+    if len(needed) > 1 and (version < _SEVERAL_FILTERS or _overlap(needed)):
+        return []
+    return needed
+
+
+def _is_within(inner: str, outer: str) -> bool:
+    """Return whether all subjects that match `inner` match `outer`."""
+    parts, limits = inner.split("."), outer.split(".")
+    if limits[-1] == ">":
+        parts, limits = parts[: len(limits) - 1], limits[:-1] if len(parts) >= len(limits) else limits
+    return len(parts) == len(limits) and all(
+        limit == part or (limit == "*" and part != ">") for part, limit in zip(parts, limits, strict=True)
+    )
+
+
+def _overlap(subjects: Sequence[str]) -> bool:
+    """Return whether a subject may match two of these."""
+    return any(
+        _may_meet(first.split("."), second.split("."))
+        for number, first in enumerate(subjects)
+        for second in subjects[number + 1 :]
+    )
+
+
+def _may_meet(first: Sequence[str], second: Sequence[str]) -> bool:
+    for one, other in zip(first, second, strict=False):
+        if ">" in (one, other):
+            return True
+        if one != other and "*" not in (one, other):
+            return False
+    return len(first) == len(second)
+
+
+# --- the stream ---
+
+
+def _stream_config(app: str) -> dict[str, Any]:
+    return {
+        "name": stream_name(app),
+        "description": f"Events of the GraphBus application {app}",
+        "subjects": [f"gb.{app}.>"],
+        "retention": "interest",
+        "discard": "new",
+        "storage": "file",
+        "max_age": 0,
+        "max_msgs": -1,
+        "max_msgs_per_subject": -1,
+        "duplicate_window": _WINDOW_S * NS,
+        "max_bytes": MAX_BYTES,
+        "num_replicas": 1,
+    }
+
+
+_FREE = ("description", "max_bytes", "num_replicas")
+"""What an operator may change in the stream."""
+
+
+async def declare_stream(link: NatsLink) -> Stream:
+    """Make the stream of the application, or verify the one that is there.
+
+    Raises:
+        RunError: GBE659, the server cannot be used.
+        EngineGone: There is no answer.
+    """
+    app, place = link.address.app, link.address.place
+    if link.version < OLDEST:
+        version, oldest = (".".join(map(str, each)) for each in (link.version, OLDEST))
+        raise unusable(f"it is too old (version {version})", f"Use version {oldest} or newer.", place)
+    wanted = _stream_config(app)
+    info = await _find_or_make_stream(link, wanted)
+    found = info["config"]
+    differing = [name for name in wanted if name not in _FREE and found.get(name) != wanted[name]]
+    differing += [name for name in ("sealed", "mirror", "sources", "deny_delete", "republish") if found.get(name)]
+    if differing:
+        name = differing[0]
+        raise unusable(
+            f"its stream {wanted['name']} is not one of this application: `{name}` is {found.get(name)!r} instead of"
+            f" {wanted.get(name)!r}",
+            f"Choose another application name at the end of the address, or delete the stream with all its events:"
+            f" `nats stream rm {wanted['name']}`.",
+            place,
+        )
+    return Stream(wanted["name"], str(info["created"]), int(info["state"]["last_seq"]))
+
+
+async def _find_or_make_stream(link: NatsLink, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of the stream, which is made if it is missing."""
+    name = config["name"]
+    try:
+        return await link.request(f"$JS.API.STREAM.INFO.{name}")
+    except ApiError as error:
+        if error.number != _NO_STREAM:
+            raise _refused(link, error) from None
+    try:
+        return await link.request(f"$JS.API.STREAM.CREATE.{name}", config)
+    except ApiError as error:
+        if error.number != _STREAM_EXISTS:  # else another process has just made it
+            raise _refused(link, error) from None
+    return await link.request(f"$JS.API.STREAM.INFO.{name}")
+
+
+def _refused(link: NatsLink, error: ApiError) -> Exception:
+    """Return the error for a refusal of JetStream."""
+    place = link.address.place
+    if error.number == _NOT_READY:
+        return EngineGone(str(error))
+    if error.number in _NOT_ENABLED:
+        return no_jetstream(place)
+    if error.number == _OVERLAP:
+        advice = "Choose another application name at the end of the address."
+        return unusable("the stream of another application has its subjects", advice, place)
+    return unusable(f"JetStream refuses a stream or consumer ({error})", "Correct the settings of the server.", place)
+
+
+def no_jetstream(place: str) -> Exception:
+    """Return the error about a server without JetStream."""
+    return unusable("it has no JetStream", "Start it with JetStream: `nats-server -js -sd FOLDER`.", place)
+
+
+# --- consumers ---
+
+
+def _consumer_config(agent: str, filters: Sequence[str], ack_wait_s: float) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "durable_name": agent,
+        "ack_policy": "explicit",
+        "ack_wait": round(ack_wait_s * NS),
+        "deliver_policy": "new",
+        "replay_policy": "instant",
+        "max_deliver": -1,
+        "max_ack_pending": _MOST_UNACKNOWLEDGED,
+    }
+    if len(filters) == 1:
+        return config | {"filter_subject": filters[0]}
+    return config | {"filter_subjects": list(filters)} if filters else config
+
+
+async def declare_consumers(
+    link: NatsLink, stream: Stream, subscriptions: Sequence[Subscription], hosted: Collection[str], ack_wait_s: float
+) -> None:
+    """Make the consumers that are missing, and give those of hosted agents the present filters.
+
+    Raises:
+        RunError: GBE659, the server does not accept them as they are.
+        EngineGone: There is no answer.
+    """
+    topics: dict[str, list[str]] = {}
+    for each in subscriptions:
+        topics.setdefault(each.agent, []).append(each.topic)
+    for agent, wanted in topics.items():
+        config = _consumer_config(agent, filters_of(link.address.app, wanted, link.version), ack_wait_s)
+        found = await find_consumer(link, stream, agent)
+        if found is None or (agent in hosted and _differing(config, found["config"])):
+            await _make_consumer(link, stream, agent, config)
+
+
+async def find_consumer(link: NatsLink, stream: Stream, agent: str) -> dict[str, Any] | None:
+    """Return the description of the consumer of an agent; None if there is none."""
+    try:
+        return await link.request(f"$JS.API.CONSUMER.INFO.{stream.name}.{agent}")
+    except ApiError as error:
+        if error.number in (_NO_CONSUMER, _NO_STREAM):
+            return None
+        raise EngineGone(str(error)) from error
+
+
+async def _make_consumer(link: NatsLink, stream: Stream, agent: str, config: dict[str, Any]) -> None:
+    """Make or change a consumer, and verify what the server has made of it."""
+    body = {"stream_name": stream.name, "config": config}
+    try:
+        made = await link.request(f"$JS.API.CONSUMER.DURABLE.CREATE.{stream.name}.{agent}", body)
+    except ApiError as error:
+        raise _refused(link, error) from None
+    differing = _differing(config, made["config"])
+    if differing:
+        name = differing[0]
+        raise unusable(
+            f"it does not accept `{name}` of the consumer {agent}: {made['config'].get(name)!r} instead of {config.get(name)!r}",
+            f"If the consumer is another program's, choose another application name; or delete it with the events that wait"
+            f" for the agent: `nats consumer rm {stream.name} {agent}`.",
+            link.address.place,
+        )
+
+
+def _differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """Return the fields of a consumer that are not as they were asked for, and filters that were not asked for."""
+    names = dict.fromkeys((*wanted, "filter_subject", "filter_subjects", "deliver_subject"))
+    return [name for name in names if (found.get(name) or None) != (wanted.get(name) or None)]

@@ -1,0 +1,519 @@
+"""The worker of one process: claims what a ledger hands out to the agents of a graph, runs their handlers, and settles.
+
+    claim -> lease -> handler (on the bus of the graph) -> outcome -> settle, with changes of states and published events
+
+It has one task for each agent and partition, so that an agent handles one event at a time in each of its partitions. A task that
+renews the lease runs beside each handler. What an attempt leads to is decided in `decide_outcome_of`, a pure function.
+
+The worker runs on any event loop: on a thread of its own (see `hosting`), or on the loop of the simulator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from graphbus_core.bus import MessageBus
+from graphbus_core.bus.core import Delivery
+from graphbus_core.bus.dead_letters import describe_failure
+from graphbus_core.bus.outcomes import Retry, decide_outcome
+from graphbus_core.bus.routes import LiveSubscription
+from graphbus_core.clock import Clock, SystemClock
+from graphbus_core.errors import GraphBusError, RunError
+from graphbus_core.hosting.state import CapturedChange, capture_changes
+from graphbus_core.ledger.envelope import Envelope, envelope_of
+from graphbus_core.ledger.seam import (
+    Dead,
+    Done,
+    EngineGone,
+    Lease,
+    LeaseLost,
+    Ledger,
+    Outcome,
+    Parked,
+    Released,
+    RetryAt,
+    StateChange,
+    StateConflict,
+    Subscription,
+)
+from graphbus_core.log import Log
+from graphbus_core.model.deliveries import DeliveryPolicy
+from graphbus_core.model.messages import Event
+
+R = TypeVar("R")
+
+MOST_UNFINISHED = 5
+"""After this many leases that were neither settled nor given back, a delivery is a dead letter: it may end the process."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
+"""The pauses between two attempts to reach an engine that is gone."""
+SHORTEST_RENEWAL_S, LONGEST_RENEWAL_S = 0.25, 10.0
+"""The pauses before a lease is renewed, however wrong the clock of this process is."""
+
+_MISFITS = frozenset({"GBE614", "GBE617", "GBE650"})
+"""The errors of a payload that does not fit its schema, lacks a field, or does not fit the class of a parameter."""
+
+_UNUSABLE_FILE = "GBE645"
+
+_log = Log("graphbus.ledger")
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """What one call of a handler has led to: its exception, or the events that it published and its changes of states."""
+
+    error: Exception | None = None
+    outgoing: Sequence[Event] = ()
+    state: Sequence[CapturedChange] = ()
+
+    @property
+    def is_cut_off(self) -> bool:
+        """True if the bus was closed before the handler ended."""
+        return isinstance(self.error, GraphBusError) and self.error.code == "GBE618"
+
+    @property
+    def is_misfit(self) -> bool:
+        """True if the payload does not fit what the handler takes."""
+        return isinstance(self.error, GraphBusError) and self.error.code in _MISFITS
+
+
+class WorkerCounts(msgspec.Struct):
+    """What a worker has counted since its start.
+
+    Attributes:
+        handled: Deliveries that were settled as done.
+        failed: Attempts that raised.
+        repeated: Deliveries that an earlier lease had left unfinished.
+        lost: Leases that ended before they were settled; nothing of these attempts was kept.
+        conflicts: Attempts that were repeated because a state had changed meanwhile.
+        dead: Dead letters.
+    """
+
+    handled: int = 0
+    failed: int = 0
+    repeated: int = 0
+    lost: int = 0
+    conflicts: int = 0
+    dead: int = 0
+
+
+def decide_outcome_of(attempt: Attempt, lease: Lease, policy: DeliveryPolicy, now: float, build: str = "") -> Outcome:
+    """Decide how the lease of an attempt is settled.
+
+    Args:
+        attempt: The attempt.
+        lease: Its lease, with the number of the attempt.
+        policy: The policy of the subscription.
+        now: The time of the engine.
+        build: The digest of the build that has handled the event.
+    """
+    if attempt.error is None:
+        return Done()
+    if attempt.is_cut_off:
+        return Released()
+    place, line, traceback = describe_failure(attempt.error)
+    if attempt.is_misfit and lease.envelope.build not in ("", build):
+        return Parked(
+            f"Another build ({lease.envelope.build[:12]}) has published it, and this one cannot read it: {line}"
+        )
+    decided = decide_outcome(policy, lease.attempt, attempt.error, now)
+    return RetryAt(decided.at, line) if isinstance(decided, Retry) else Dead("handler", line, place, traceback)
+
+
+class Worker:
+    """Handles the deliveries of the agents that one bus hosts.
+
+    Args:
+        bus: The bus whose subscriptions handle the events. From now on, what is published there goes to the ledger.
+        ledger: The engine.
+        others: The subscriptions of agents that other processes host; they get deliveries too.
+        build: The digest of the build, which each event carries.
+        clock: The clock of the engine.
+        partitions: How many partitions the deliveries of a subscription with a `key` have.
+
+    Attributes:
+        counts: See `WorkerCounts`.
+        on_wake: Called whenever the engine says that something may have changed.
+        is_reachable: False while the engine cannot be reached, and after a failure of the worker itself.
+    """
+
+    def __init__(
+        self,
+        bus: MessageBus,
+        ledger: Ledger,
+        *,
+        others: Sequence[Subscription] = (),
+        build: str = "",
+        clock: Clock | None = None,
+        partitions: int = 1,
+    ) -> None:
+        self.counts = WorkerCounts()
+        self.on_wake: Callable[[], Awaitable[None]] | None = None
+        self.is_reachable = True
+        self._has_failed = False
+        self._bus, self._ledger, self._others, self._build = bus, ledger, tuple(others), build
+        self._partitions = partitions
+        self._clock = clock or SystemClock()
+        self._hosted: dict[tuple[str, str], LiveSubscription] = {}
+        self._wakes: list[asyncio.Event] = []
+        self._unsent: list[Envelope] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._appending: set[asyncio.Task[Any]] = set()
+        bus.use_ledger(self.publish)
+
+    # --- life ---
+
+    async def open(self) -> None:
+        """Connect to the engine, and declare all subscriptions of the graph."""
+        self._loop = asyncio.get_running_loop()
+        self._hosted = {(each.name, each.topic): each for each in self._bus.subscriptions}
+        partitions = self._partitions
+        own = [
+            Subscription(
+                agent=agent_of(name),
+                handler=name,
+                topic=topic,
+                partition_key=each.policy.key,
+                partitions=partitions,
+                on_retry=each.policy.on_retry,
+            )
+            for (name, topic), each in self._hosted.items()
+        ]
+        await self._reach(lambda: self._ledger.open([*own, *self._others]))
+        await self._hand_over_dead_letters()
+        if self._build:
+            await self._reach(lambda: self._ledger.resume(self._build))
+        await self.flush()
+
+    async def _hand_over_dead_letters(self) -> None:
+        """Pass dead letters that an ended process has left in the engine to the keeper of the bus."""
+        keeper, agents = self._bus.keeper, sorted({agent_of(name) for name, _ in self._hosted})
+        if keeper is None:
+            return
+        for number, letter in await self._reach(lambda: self._ledger.dead_letters(agents)):
+            keeper(letter)
+            await self._forget(number)
+
+    async def _forget(self, number: int) -> None:
+        await self._reach(lambda: self._ledger.forget((number,)))
+
+    def start(self) -> None:
+        """Begin to claim and handle deliveries; the bus must have its agents by now."""
+        places = {(agent_of(name), 0): None for name, _ in self._hosted}
+        keyed = (agent_of(name) for (name, _), each in self._hosted.items() if each.policy.key)
+        places |= {(agent, number): None for agent in keyed for number in range(self._partitions)}
+        self._tasks = [asyncio.create_task(self._wake_workers(), name="graphbus-watch")]
+        self._tasks += [asyncio.create_task(self._work(*place), name=f"graphbus-{place}") for place in places]
+        for each in self._tasks:
+            each.add_done_callback(self._report_end)
+
+    def _report_end(self, task: asyncio.Task[None]) -> None:
+        """Log the exception that has ended a task, after which the graph is not ready any more."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._stopping.is_set():
+            self._has_failed, self.is_reachable = True, False
+            _log.error("%s has ended, and its events wait for another process", task.get_name(), exc_info=error)
+
+    async def drain(self, grace_s: float = 10.0) -> None:
+        """Claim nothing more, and wait up to `grace_s` for handlers that run; leases of those that did not end run out."""
+        self._stopping.set()
+        self._wake_all()
+        if self._tasks:
+            watch, *workers = self._tasks
+            watch.cancel()
+            _, late = await asyncio.wait(workers, timeout=grace_s) if workers else (None, set())
+            for each in late:
+                each.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Append what was published last, and disconnect."""
+        await asyncio.wait([asyncio.create_task(self.flush()), *self._appending])
+        if self._unsent:
+            _log.error("%d events that were published last are lost: the ledger cannot be reached", len(self._unsent))
+        await self._ledger.close()
+
+    # --- publishing ---
+
+    def publish(self, event: Event) -> None:
+        """Append an event that no handler under this worker has published; return when it is safe.
+
+        On the loop of the worker itself it cannot wait: the event is appended with the next `flush`.
+
+        Raises:
+            RunError: GBE615, the worker stops, and its engine cannot be reached.
+        """
+        envelope = envelope_of(event, build=self._build)
+        loop = self._loop
+        if loop is None or _is_running_here(loop):
+            self._unsent.append(envelope)
+            if loop is not None:
+                loop.call_soon(self._flush_soon)
+            return
+        try:
+            asyncio.run_coroutine_threadsafe(self._append([envelope]), loop).result()
+        except EngineGone:
+            raise RunError("GBE615", topic=event.topic) from None
+
+    async def flush(self) -> None:
+        """Append the events that were published on the loop of the worker."""
+        unsent, self._unsent = self._unsent, []
+        if unsent:
+            with suppress(EngineGone):
+                await self._append(unsent)
+                return
+            self._unsent = unsent + self._unsent
+
+    def _flush_soon(self) -> None:
+        if self._unsent and self._loop is not None:
+            self._keep(self._loop.create_task(self.flush()))
+
+    def _keep(self, appending: asyncio.Task[Any]) -> None:
+        """Let `close` wait for a task that appends events."""
+        self._appending.add(appending)
+        appending.add_done_callback(self._appending.discard)
+
+    async def _append(self, envelopes: Sequence[Envelope]) -> None:
+        self._keep(cast("asyncio.Task[Any]", asyncio.current_task()))
+        await self._reach(lambda: self._ledger.append(envelopes))
+        self._wake_all()
+
+    # --- handling ---
+
+    async def _wake_workers(self) -> None:
+        """Wake the workers whenever the engine says that a delivery may be due."""
+        while True:
+            with suppress(EngineGone):
+                async for _ in self._ledger.watch():
+                    self._wake_all()
+                    if self.on_wake is not None:
+                        await self.on_wake()
+            self._wake_all()
+            await asyncio.sleep(FIRST_PAUSE_S)
+
+    def _wake_all(self) -> None:
+        for wake in self._wakes:
+            wake.set()
+
+    async def _work(self, agent: str, partition: int) -> None:
+        """Claim and handle the deliveries of one agent and partition, until the worker stops."""
+        wake = asyncio.Event()
+        self._wakes.append(wake)
+        while not self._stopping.is_set():
+            wake.clear()
+            leases = await self._reach(lambda: self._ledger.claim(agent, (partition,)))
+            for lease in leases:
+                await self._handle(lease)
+            if not leases and not self._stopping.is_set():
+                await wake.wait()
+
+    async def _handle(self, lease: Lease) -> None:
+        """Run the handler of a lease as often as a state conflicts, and settle."""
+        self.counts.repeated += bool(lease.unfinished)
+        if lease.unfinished >= MOST_UNFINISHED:
+            why = f"{lease.unfinished} times a process ended, or lost the delivery, while it handled it"
+            await self._settle(lease, Dead("unfinished", why))
+            return
+        is_settled = False
+        while not is_settled:
+            attempt = await self._attempt(lease)
+            outcome = decide_outcome_of(attempt, lease, self._policy_of(lease), self._clock.time(), self._build)
+            is_settled = await self._settle(lease, outcome, attempt)
+
+    async def _attempt(self, lease: Lease) -> Attempt:
+        """Run the handler, and renew the lease meanwhile."""
+        subscription = self._hosted[lease.subscription.handler, lease.subscription.topic]
+        ended: asyncio.Future[Attempt] = asyncio.get_running_loop().create_future()
+        renewing = asyncio.create_task(self._renew(lease))
+        try:
+            run_handler(self._bus, subscription, lease.envelope.to_event(), lease.attempt, _Answer(ended))
+            return await ended
+        finally:
+            renewing.cancel()
+
+    async def _renew(self, lease: Lease) -> None:
+        """Extend the lease in time, until it is lost."""
+        while True:
+            await asyncio.sleep(pause_before_renewal(lease, self._clock.time()))
+            with suppress(EngineGone):
+                try:
+                    lease = await self._ledger.extend(lease)
+                except LeaseLost:
+                    return  # `settle` will say so; a handler that runs cannot be stopped
+
+    async def _settle(self, lease: Lease, outcome: Outcome, attempt: Attempt | None = None) -> bool:
+        """Settle a lease; False if the handler must run again, because a state has changed meanwhile.
+
+        What a handler has published and stored is kept only if it succeeded.
+        """
+        kept = attempt if attempt is not None and isinstance(outcome, Done) else Attempt()
+        outgoing = [envelope_of(event, build=self._build) for event in kept.outgoing]
+        state = [StateChange(*change) for change in kept.state]
+        try:
+            await self._reach(lambda: self._ledger.settle(lease, outcome, state, outgoing))
+        except LeaseLost:
+            self.counts.lost += 1
+            _log.warning("the lease of %s on event %s was lost", lease.subscription.handler, lease.envelope.id)
+        except StateConflict:
+            self.counts.conflicts += 1
+            return False
+        except RunError as refused:  # e.g. for an event that is too large
+            if not isinstance(outcome, Done):
+                raise
+            place, line, traceback = describe_failure(refused)
+            return await self._settle(lease, Dead("handler", line, place, traceback), Attempt(refused))
+        else:
+            self._count(outcome)
+            self._record(lease, outcome, attempt)
+            if isinstance(outcome, Dead) and self._bus.keeper is not None:
+                await self._forget(lease.delivery)
+        return True
+
+    def _policy_of(self, lease: Lease) -> DeliveryPolicy:
+        return self._hosted[lease.subscription.handler, lease.subscription.topic].policy
+
+    def _record(self, lease: Lease, outcome: Outcome, attempt: Attempt | None) -> None:
+        """Log a failure as a bus without a ledger does, and keep a dead letter in its memory, too."""
+        letters, event, handler = self._bus.letters, lease.envelope.to_event(), lease.subscription.handler
+        if isinstance(outcome, RetryAt):
+            attempts, delay_s = self._policy_of(lease).retries + 1, outcome.at - self._clock.time()
+            letters.log_retry(event, handler, outcome.error, attempt=lease.attempt, of=attempts, delay_s=delay_s)
+        elif isinstance(outcome, Parked):
+            _log.warning("%s (event %s) is parked for %s: %s", event.topic, event.event_id, handler, outcome.why)
+        elif isinstance(outcome, Dead) and attempt is not None and attempt.error is not None:
+            letters.record_failure(event, handler, attempt.error, attempt=lease.attempt, failed_at=lease.failed_at)
+        elif isinstance(outcome, Dead):
+            attempts = lease.attempt - 1
+            letters.record_undelivered(event, outcome.reason, outcome.error, handler, attempts=attempts)
+
+    def _count(self, outcome: Outcome) -> None:
+        self.counts.handled += isinstance(outcome, Done)
+        self.counts.failed += isinstance(outcome, RetryAt | Dead)
+        self.counts.dead += isinstance(outcome, Dead)
+
+    # --- the engine ---
+
+    async def _reach(self, work: Callable[[], Awaitable[R]]) -> R:
+        """Repeat an operation until the engine can be reached; every operation may be repeated.
+
+        A file that cannot be used, for instance because the disk is full, is tried again as well, but not at the start.
+
+        Raises:
+            EngineGone: The worker stops, and the engine still cannot be reached.
+            RunError: The engine refuses the operation.
+        """
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                result = await work()
+            except (EngineGone, RunError) as gone:
+                if isinstance(gone, RunError) and not (self._tasks and gone.code == _UNUSABLE_FILE):
+                    raise
+                if self.is_reachable:
+                    _log.error("the ledger cannot be reached: %s", gone)
+                self.is_reachable = False
+                if self._stopping.is_set():
+                    raise
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                continue
+            if not self.is_reachable and not self._has_failed:
+                _log.warning("the ledger can be reached again")
+                self.is_reachable = True
+            return result
+
+
+def pause_before_renewal(lease: Lease, now: float) -> float:
+    """Return the seconds until a lease is renewed: a third of its rest, within limits, since two clocks may disagree."""
+    return min(max(SHORTEST_RENEWAL_S, (lease.ends_at - now) / 3), LONGEST_RENEWAL_S)
+
+
+def agent_of(handler: str) -> str:
+    """Return the agent of a handler, which is named `Agent.method`."""
+    return handler.partition(".")[0]
+
+
+class _Answer:
+    """Hands the result of a handler over to the future of its worker, from any thread."""
+
+    def __init__(self, ended: asyncio.Future[Attempt]) -> None:
+        self._ended = ended
+
+    def __call__(self, attempt: Attempt) -> None:
+        loop = self._ended.get_loop()
+        if _is_running_here(loop):
+            self._set(attempt)
+            return
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(self._set, attempt)
+
+    def _set(self, attempt: Attempt) -> None:
+        if not self._ended.done():
+            self._ended.set_result(attempt)
+
+
+def run_handler(
+    bus: MessageBus,
+    subscription: LiveSubscription,
+    event: Event,
+    number: int,
+    on_end: Callable[[Attempt], None],
+) -> None:
+    """Let a bus deliver an event to one subscription, and call `on_end` with the result, perhaps on another thread.
+
+    Changes of states and published events are collected, and nothing of them is written here.
+
+    Args:
+        bus: The bus.
+        subscription: One of its subscriptions.
+        event: The event.
+        number: The number of the attempt, from 1, which middleware sees.
+        on_end: Called once.
+    """
+    changes: list[CapturedChange] = []
+    handler = subscription.call if subscription.again is None else subscription.again(number)
+
+    def call(event: Event) -> Any:
+        with capture_changes() as capture:
+            result = handler(event)
+            changes[:] = capture.changes()
+            return result
+
+    async def call_async(event: Event) -> Any:
+        with capture_changes() as capture:
+            result = await handler(event)  # type: ignore[misc]  # it is an `async def`
+            changes[:] = capture.changes()
+            return result
+
+    def end(delivery: Delivery) -> None:
+        error = delivery.error
+        if error is None:
+            on_end(Attempt(None, outbox, changes))
+        else:
+            on_end(Attempt(error if isinstance(error, Exception) else None))
+
+    outbox: list[Event] = []
+    policy = subscription.policy
+    bus.deliver(
+        Delivery(
+            call_async if subscription.is_async else call,
+            subscription.lane,
+            event,
+            subscription,
+            attempt=number,
+            timeout_s=policy.timeout_s,
+            on_end=end,
+            outbox=outbox,
+        )
+    )
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """True on the thread on which this loop runs."""
+    return asyncio._get_running_loop() is loop

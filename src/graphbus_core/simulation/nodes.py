@@ -1,0 +1,398 @@
+"""Nodes of a simulation: each stands for a process with some agents, which may crash and start again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from random import Random
+from typing import Any, TypeVar
+
+from graphbus_core.bus import MessageBus
+from graphbus_core.bus.loop import current_delivery
+from graphbus_core.errors import raise_all
+from graphbus_core.hosting.graph import LiveGraph, Member
+from graphbus_core.hosting.state import States
+from graphbus_core.ledger.envelope import Envelope
+from graphbus_core.ledger.memory import MemoryLedger
+from graphbus_core.ledger.seam import (
+    EngineGone,
+    Lag,
+    Lease,
+    LeaseLost,
+    Outcome,
+    StateChange,
+    StateConflict,
+    Subscription,
+)
+from graphbus_core.ledger.worker import Worker
+from graphbus_core.model.deliveries import DeadLetter
+from graphbus_core.simulation.faults import Fault, Operation
+from graphbus_core.simulation.loop import NOBODY, SimulationLoop, StuckError
+from graphbus_core.simulation.record import Record
+from graphbus_core.simulation.subject import Subject
+
+R = TypeVar("R")
+
+_SLOW_OPERATIONS, _SLOWEST_S = 0.2, 0.02
+"""The share of operations that take time although nothing is wrong, and how long at most."""
+_FEW_OPERATIONS, _OPERATIONS_OF_AN_EVENT = 2_000, 200
+"""A run whose nodes do more than this at the ledger does not come to rest."""
+_TWIN_AFTER_S, _TWIN_LASTS_S = 5.0, 300.0
+
+
+class ProcessClock:
+    """The clock of one process: that of the loop, and how far it is wrong."""
+
+    def __init__(self, loop: SimulationLoop) -> None:
+        self._loop = loop
+        self.offset_s = 0.0
+
+    def time(self) -> float:
+        """Seconds since the epoch."""
+        return self._loop.now + self.offset_s
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return self._loop.now
+
+    def after(self, delay_s: float, work: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call `work` after `delay_s` seconds."""
+        return self._loop.call_later(max(0.0, delay_s), work)
+
+    def close(self) -> None:
+        """Do nothing: the callbacks of a dead process never run."""
+
+
+class Incarnation:
+    """One start of a node: a bus with fresh agents. `Process` says what the loop uses of it."""
+
+    def __init__(self, subject: Subject, members: Sequence[Member], loop: SimulationLoop, states: States) -> None:
+        self.is_dead, self.held_until = False, 0.0
+        self.clock = ProcessClock(loop)
+        self.worker: Worker | None = None
+        self._starting = ""
+        self.bus = MessageBus(
+            admit=subject.topics.admit,
+            learn=subject.topics.learn,
+            middleware=subject.middleware,
+            max_hops=subject.max_hops,
+            max_tree=subject.max_tree,
+            clock=self.clock,
+        )
+        self.graph = LiveGraph(self.bus, members)
+        self.graph.factory = subject.factory
+        self.graph._states = states  # those of the run: they outlive this process
+        self._async = [each.name for each in members if each.is_async]
+        self._keep_on_one_thread(loop)
+
+    def running_handler(self) -> str:
+        """Return the name of the handler that runs now; empty if none does."""
+        delivery = current_delivery() or self.bus._sync.inner
+        return self._starting if delivery is None else delivery.name
+
+    async def start_agents(self) -> None:
+        """Create, subscribe and start the agents.
+
+        Raises:
+            GraphBusError: An agent cannot be created or subscribed.
+            Exception: What an `on_start` raises.
+        """
+        problems: list[Any] = []
+        self.graph._make_nodes(problems)
+        raise_all(problems)
+        for name, node in self.graph.nodes.items():
+            if name not in self._async:
+                self._starting = f"{name}.on_start"
+                self.bus.run(node.on_start, owner=name)
+        if self._async:
+            self.bus.adopt_loop()
+        for name in self._async:
+            self._starting = f"{name}.on_start"
+            await self.bus.run(self.graph.nodes[name].on_start, owner=name)  # type: ignore[misc]  # on a loop it is awaitable
+        self._starting = ""
+
+    def _keep_on_one_thread(self, loop: SimulationLoop) -> None:
+        """Let the bus do on the loop what it would do on another thread, and refuse to block the loop."""
+        sync = self.bus._sync
+
+        def wait(is_so: Callable[[], object], _timeout_s: float | None = None) -> bool:
+            return bool(is_so()) or loop.refuse("an agent with `async def` handlers from a plain `def`, and blocks")
+
+        sync.wait_in_handler = wait  # type: ignore[assignment, method-assign]  # the simulation has one thread
+        sync.wake_other_thread = lambda: loop.call_soon(sync.drain_if_free)  # type: ignore[assignment, method-assign]  # as above
+
+
+class World:
+    """What all nodes of a run share.
+
+    Attributes:
+        chance: Decides how long operations take.
+        plan: (node, operation, number) -> the faults that hit it.
+        fired: The faults that have hit.
+        operations: How many operations have begun.
+        most_operations: A run in which more is done at the ledger does not come to rest.
+        gone_until: The engine applies nothing before this time.
+        failure: The exception that has ended a process; None if there is none.
+    """
+
+    def __init__(
+        self, subject: Subject, loop: SimulationLoop, chance: Random, faults: Sequence[Fault], events: int
+    ) -> None:
+        self.operations, self.most_operations = 0, _FEW_OPERATIONS + _OPERATIONS_OF_AN_EVENT * events
+        self.subject, self.loop, self.chance = subject, loop, chance
+        self.clock = ProcessClock(loop)
+        self.engine: MemoryLedger = subject.ledger(self.clock)
+        self.record = Record(subject.subscriptions)
+        self.plan: dict[tuple[str, Operation, int], list[Fault]] = {}
+        for each in faults:
+            self.plan.setdefault((each.node, each.operation, each.number), []).append(each)
+        self.fired: list[Fault] = []
+        self.gone_until = 0.0
+        self.failure: BaseException | None = None
+
+    def note(self, who: str, what: str) -> None:
+        """Add a line to the transcript."""
+        self.record.lines.append((self.loop.now, who, what))
+
+
+class Node:
+    """A place where some agents run, in one process or, for a while, in two.
+
+    Attributes:
+        counts: Operation -> how many of these were begun.
+        live: The processes that have not ended, the latest last.
+        started: Done when the first process has started.
+    """
+
+    def __init__(self, world: World, name: str, members: Sequence[Member]) -> None:
+        self.world, self.name = world, name
+        self.counts: dict[Operation, int] = {}
+        self.live: list[Incarnation] = []
+        self.started: asyncio.Future[None] = world.loop.create_future()
+        self._members = members
+
+    @property
+    def is_up(self) -> bool:
+        """True if a process is running, and its agents have started."""
+        return bool(self.live) and self.live[-1].worker is not None
+
+    def start(self) -> None:
+        """Start a process."""
+        incarnation = Incarnation(self.world.subject, self._members, self.world.loop, self.world.engine.states)
+        self.live.append(incarnation)
+        task = self.world.loop.create_task(self._live(incarnation), process=incarnation, name=self.name)
+        task.add_done_callback(self._note_end)
+
+    async def _live(self, incarnation: Incarnation) -> None:
+        subject, agents = self.world.subject, {each.name for each in self._members}
+        others = [each for each in subject.subscriptions if each.agent not in agents]
+        worker = subject.worker(
+            incarnation.bus,
+            FaultyLedger(self, incarnation),
+            others=others,
+            clock=incarnation.clock,
+            partitions=subject.partitions,
+        )
+        await incarnation.start_agents()
+        await worker.open()
+        worker.start()
+        incarnation.worker = worker
+        if not self.started.done():
+            self.started.set_result(None)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.world.failure = self.world.failure or task.exception()
+
+    # --- faults ---
+
+    def crash(self, incarnation: Incarnation, seconds: float) -> None:
+        """End a process at once, and start another one after some time."""
+        self._end(incarnation)
+        self.world.note(self.name, "crashes")
+        if not self.live:
+            self._later(seconds, self.start)
+
+    def add_twin(self, incarnation: Incarnation, after_s: float) -> None:
+        """Start a second process after some time, and end the first one later without a warning."""
+        self._later(after_s, self.start)
+        self._later(after_s + _TWIN_LASTS_S, lambda: self.crash(incarnation, 0.0))
+
+    def restart(self, incarnation: Incarnation, seconds: float) -> None:
+        """Ask a process to stop, and start another one after some time."""
+        worker = incarnation.worker
+
+        async def stop() -> None:
+            if worker is not None:
+                await worker.drain()
+                await worker.close()
+
+        def end(_task: object) -> None:
+            self._end(incarnation)
+            self._later(seconds, self.start)
+
+        self.world.note(self.name, "is asked to stop")
+        self.world.loop.create_task(stop(), process=incarnation).add_done_callback(end)
+
+    def _end(self, incarnation: Incarnation) -> None:
+        incarnation.is_dead = True
+        if incarnation in self.live:
+            self.live.remove(incarnation)
+        self.world.subject.memory.restore([type(each) for each in incarnation.graph.nodes.values()])
+
+    def _later(self, seconds: float, work: Callable[[], None]) -> None:
+        loop = self.world.loop
+        here, loop.here = loop.here, NOBODY  # a timer of the process would die with it
+        loop.call_later(seconds, work)
+        loop.here = here
+
+
+class FaultyLedger:
+    """The connection of one process to the engine: a `Ledger` that injects the faults of the plan and notes what is applied."""
+
+    def __init__(self, node: Node, incarnation: Incarnation | None) -> None:
+        self._node, self._incarnation, self._world = node, incarnation, node.world
+        self._engine, self._record = node.world.engine, node.world.record
+        self.capabilities = self._engine.capabilities
+
+    async def open(self, subscriptions: Sequence[Subscription]) -> None:
+        """See `Ledger.open`."""
+        self._refuse_if_gone()
+        await self._engine.open(subscriptions)
+
+    async def append(self, events: Sequence[Envelope]) -> None:
+        """See `Ledger.append`."""
+
+        async def append() -> None:
+            await self._engine.append(events)
+            self._record.note_events(events)
+            self._world.note(self._node.name, f"appends {', '.join(f'{each.type} {each.id}' for each in events)}")
+
+        await self._do("append", append)
+
+    async def claim(self, agent: str, partitions: Collection[int], limit: int = 1) -> Sequence[Lease]:
+        """See `Ledger.claim`."""
+
+        async def claim() -> Sequence[Lease]:
+            leases = await self._engine.claim(agent, partitions, limit)
+            self._record.note_claim(leases)
+            for each in leases:
+                self._world.note(self._node.name, f"gets {each.subscription.handler} {each.envelope.id} #{each.token}")
+            return leases
+
+        return await self._do("claim", claim)
+
+    async def extend(self, lease: Lease) -> Lease:
+        """See `Ledger.extend`."""
+        return await self._do("extend", lambda: self._engine.extend(lease))
+
+    async def settle(
+        self, lease: Lease, outcome: Outcome, state: Sequence[StateChange] = (), outgoing: Sequence[Envelope] = ()
+    ) -> None:
+        """See `Ledger.settle`."""
+
+        async def settle() -> None:
+            await self._engine.settle(lease, outcome, state, outgoing)
+            self._record.note_outcome(lease, outcome, outgoing)
+            word = type(outcome).__name__.lower()
+            self._world.note(self._node.name, f"settles {lease.subscription.handler} {lease.envelope.id}: {word}")
+
+        await self._do("settle", settle)
+
+    async def watch(self) -> AsyncIterator[None]:
+        """See `Ledger.watch`."""
+        watching = self._engine.watch()
+        while True:
+            await anext(watching)
+            gone_s = self._world.gone_until - self._world.loop.now
+            if gone_s > 0:
+                await asyncio.sleep(gone_s)
+                raise EngineGone("it has restarted")
+            yield
+
+    async def dead_letters(self, agents: Collection[str]) -> Sequence[tuple[int, DeadLetter]]:
+        """See `Ledger.dead_letters`."""
+        return await self._engine.dead_letters(agents)
+
+    async def forget(self, deliveries: Collection[int]) -> None:
+        """See `Ledger.forget`."""
+        await self._engine.forget(deliveries)
+
+    async def resume(self, build: str = "") -> int:
+        """See `Ledger.resume`."""
+        return await self._engine.resume(build)
+
+    async def lag(self) -> Sequence[Lag]:
+        """See `Ledger.lag`."""
+        return await self._engine.lag()
+
+    async def close(self) -> None:
+        """See `Ledger.close`."""
+
+    def _refuse_if_gone(self) -> None:
+        if self._world.loop.now < self._world.gone_until:
+            raise EngineGone("it restarts")
+
+    async def _do(self, operation: Operation, work: Callable[[], Awaitable[R]]) -> R:
+        """Apply an operation, with the faults that the plan has for it."""
+        world, counts = self._world, self._node.counts
+        world.operations += 1
+        if world.operations > world.most_operations:
+            stuck = StuckError(f"after {world.most_operations:,} operations there is more to do")
+            world.loop.problem = world.loop.problem or stuck
+            await world.loop.create_future()
+        counts[operation] = number = counts.get(operation, 0) + 1
+        if world.chance.random() < _SLOW_OPERATIONS:
+            await asyncio.sleep(world.chance.random() * _SLOWEST_S)
+        faults = world.plan.get((self._node.name, operation, number), ())
+        for each in faults:
+            world.fired.append(each)
+            await self._inject_before(each)
+        self._refuse_if_gone()
+        result = await work()
+        for each in faults:
+            await self._inject_after(each, work, result)
+        return result
+
+    async def _inject_before(self, fault: Fault) -> None:
+        node, incarnation, world = self._node, self._incarnation, self._world
+        match fault.kind:
+            case "refused":
+                raise EngineGone("a connection was refused")
+            case "delay":
+                await asyncio.sleep(fault.seconds)
+            case "engine":
+                world.note("the engine", f"is gone for {fault.seconds:g} s")
+                world.gone_until = max(world.gone_until, world.loop.now + fault.seconds)
+        if incarnation is None:
+            return
+        match fault.kind:
+            case "crash" if not fault.is_after:
+                node.crash(incarnation, fault.seconds)
+                await world.loop.create_future()
+            case "slow":
+                incarnation.held_until = world.loop.now + fault.seconds
+                node.add_twin(incarnation, _TWIN_AFTER_S)
+                world.note(node.name, "stands still")
+                await asyncio.sleep(0)
+            case "clock":
+                incarnation.clock.offset_s += fault.seconds
+            case "restart":
+                node.restart(incarnation, fault.seconds)
+
+    async def _inject_after(self, fault: Fault, work: Callable[[], Awaitable[R]], result: R) -> None:
+        node, incarnation, world = self._node, self._incarnation, self._world
+        match fault.kind:
+            case "lost":
+                raise EngineGone("the connection broke")
+            case "duplicate":
+                with suppress(LeaseLost, StateConflict):
+                    await work()
+            case "crash" if incarnation is not None and fault.is_after:
+                node.crash(incarnation, fault.seconds)
+                await world.loop.create_future()
+            case "lease" if incarnation is not None and isinstance(result, list) and result:
+                for lease in result:
+                    world.engine.deliveries[lease.delivery].due = world.loop.now
+                node.add_twin(incarnation, fault.seconds)

@@ -1,0 +1,156 @@
+"""Subject: the graph that is simulated, from a build or from classes; and how its agents are divided into nodes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from graphbus_core.clock import Clock
+from graphbus_core.hosting.contracts import TopicContracts
+from graphbus_core.hosting.graph import GraphOrigin, Member
+from graphbus_core.hosting.imports import Factory
+from graphbus_core.hosting.members import compose_from_build, compose_from_classes
+from graphbus_core.ledger.memory import MemoryLedger
+from graphbus_core.ledger.seam import Subscription
+from graphbus_core.ledger.worker import Worker
+from graphbus_core.middleware import Middleware
+from graphbus_core.node import GraphBusNode
+from graphbus_core.schema.json import Json
+from graphbus_core.simulation.invariants import UserInvariants
+from graphbus_core.simulation.surroundings import ModuleMemory
+from graphbus_core.simulation.topics import KnownTopics
+from graphbus_core.store import BuildArtifacts
+
+
+class RootEvent(msgspec.Struct, frozen=True):
+    """An event that the publisher appends."""
+
+    topic: str
+    payload: Json = None
+
+
+class Subject(msgspec.Struct):
+    """The graph that is simulated.
+
+    Attributes:
+        members: Its agents; a class each, never an object.
+        topics: Its topics with their schemas.
+        nodes: Name -> the agents that run there in one process.
+        subscriptions: All subscriptions, as the ledger knows them.
+        memory: The variables of its modules and classes.
+        users: The invariants of the project.
+        worker: Makes the worker of each process.
+        ledger: Makes the engine.
+    """
+
+    members: Sequence[Member]
+    topics: KnownTopics
+    nodes: Mapping[str, Sequence[Member]]
+    subscriptions: Sequence[Subscription]
+    memory: ModuleMemory
+    users: UserInvariants = UserInvariants()
+    middleware: Sequence[Middleware] = ()
+    factory: Factory | None = None
+    partitions: int = 1
+    max_hops: int = 64
+    max_tree: int = 10_000
+    worker: Callable[..., Worker] = Worker
+    ledger: Callable[[Clock], MemoryLedger] = MemoryLedger
+
+
+def subject_of_classes(*agents: type[GraphBusNode], nodes: int = 0, **options: Any) -> Subject:
+    """Return the graph of these agent classes.
+
+    Args:
+        agents: The classes.
+        nodes: Into how many nodes they are divided; 0: each agent gets its own, but agents that call each other stay together.
+        options: Further attributes of `Subject`.
+    """
+    topics, members = compose_from_classes(agents, "strict")
+    return _make_subject(topics, members, [each.dependencies | {each.name} for each in members], nodes, agents, options)
+
+
+def subject_of_build(origin: GraphOrigin, nodes: int = 0, **options: Any) -> Subject:
+    """Return the graph of a build whose modules are imported; see `subject_of_classes`."""
+    artifacts, modules, config = origin.artifacts, origin.modules, origin.config
+    topics, members = compose_from_build(artifacts, modules, config)
+    own = [each for each in sys.modules.values() if modules.is_from_project(each)]
+    settings = config.settings
+    chosen = {
+        "middleware": modules.middleware,
+        "factory": modules.factory,
+        "partitions": settings.partitions,
+        "max_hops": settings.max_hops,
+        "max_tree": settings.max_tree,
+    }
+    holders = [*own, *modules.classes.values()]
+    return _make_subject(topics, members, _groups_of(artifacts), nodes, holders, chosen | options)
+
+
+def _make_subject(  # noqa: PLR0917 - it has two callers, here
+    topics: TopicContracts,
+    members: Sequence[Member],
+    groups: Iterable[Collection[str]],
+    nodes: int,
+    holders: Iterable[Any],
+    options: Mapping[str, Any],
+) -> Subject:
+    divided = divide(members, groups, nodes)
+    partitions = options.get("partitions", 1)
+    subscriptions = [each for member in members for each in _subscriptions_of(member, partitions)]
+    chosen = {"memory": ModuleMemory(holders), **options}
+    return Subject(members, KnownTopics(topics), divided, subscriptions, **chosen)
+
+
+def _subscriptions_of(member: Member, partitions: int) -> Iterable[Subscription]:
+    return [
+        Subscription(
+            agent=member.name,
+            handler=f"{member.name}.{method}",
+            topic=topic,
+            partition_key=policy.key,
+            partitions=partitions,
+            on_retry=policy.on_retry,
+        )
+        for topic, method, policy in member.handlers
+    ]
+
+
+def _groups_of(artifacts: BuildArtifacts) -> list[set[str]]:
+    """Return the sets of agents that must share a process: those that call, or answer requests of, each other."""
+    agents = artifacts.agents.agents
+    groups = [{each.name, *(dependency.name for dependency in each.dependencies)} for each in agents]
+    requested = {
+        (each.name, publication.topic) for each in agents for publication in each.publications if publication.is_request
+    }
+    groups += [
+        {name, each.name}
+        for name, topic in requested
+        for each in agents
+        if topic in {one.topic for one in each.subscriptions}
+    ]
+    return groups
+
+
+def divide(members: Sequence[Member], groups: Iterable[Collection[str]], nodes: int = 0) -> dict[str, Sequence[Member]]:
+    """Divide agents into nodes, and return node -> its agents.
+
+    Args:
+        members: The agents.
+        groups: Sets of names that stay together.
+        nodes: How many nodes there are at most; 0: as many as possible.
+    """
+    together = {each.name: {each.name} for each in members}
+    for group in groups:
+        merged = set().union(*(together[name] for name in group if name in together))
+        together |= dict.fromkeys(merged, merged)
+    parts = list({id(each): each for each in together.values()}.values())
+    while nodes and len(parts) > nodes:
+        parts.sort(key=lambda part: (len(part), sorted(part)))
+        parts[:2] = [parts[0] | parts[1]]
+    divided = [[each for each in members if each.name in part] for part in parts]
+    divided.sort(key=lambda part: members.index(part[0]))
+    return {"+".join(each.name for each in part): part for part in divided}

@@ -1,0 +1,186 @@
+"""`graphbus run --ledger sqlite`, `graphbus ledger` and `graphbus cluster`: events outlive processes, and several share them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from graphbus_core import build_graph
+from graphbus_core.cli import main
+from graphbus_core.hosting.state import States
+from tests.patience import PATIENCE_S
+from tests.project_files import write_project
+
+AGENTS = """
+    from graphbus_core import Event, GraphBusNode, depends_on, schema_method, subscribe
+
+    class Baker(GraphBusNode):
+        @subscribe("/Bread/Ordered")
+        def on_ordered(self, event: Event) -> None:
+            price = self.request("/Price/Asked", {"loaves": event["loaves"]})
+            self.publish("/Bread/Baked", {"loaves": event["loaves"], "price": price})
+
+    class Till(GraphBusNode):
+        @subscribe("/Price/Asked")
+        def on_price_asked(self, event: Event) -> int:
+            if event["loaves"] > 100:
+                raise ValueError("so much flour is not there")
+            return 3 * event["loaves"]
+
+        @subscribe("/Bread/Baked")
+        def on_baked(self, event: Event) -> None:
+            self.state["earned"] = self.state.get("earned", 0) + event["price"]
+
+        @schema_method(input_schema={}, output_schema={"earned": int})
+        def balance(self) -> dict[str, int]:
+            return {"earned": self.state.get("earned", 0)}
+
+    @depends_on("Till")
+    class Owner(GraphBusNode):
+        @schema_method(input_schema={}, output_schema={"earned": int})
+        def look(self) -> dict[str, int]:
+            return self.call("Till", "balance")
+    """
+ORDER = ("--publish", "/Bread/Ordered")
+
+
+@pytest.fixture
+def bakery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = write_project(tmp_path / "bakery", {"pyproject.toml": "", "bakery/__init__.py": "", "bakery/a.py": AGENTS})
+    build_graph(folder / "bakery")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def lag(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, int]]:
+    capsys.readouterr()
+    assert main(["ledger", "lag", "--json"]) == 0
+    return {each["handler"]: each for each in json.loads(capsys.readouterr().out)}
+
+
+def test_events_wait_in_the_ledger_until_their_agent_runs(bakery: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--ledger", "sqlite", "--only", "Owner", *ORDER, '{"loaves": 2}']) == 0
+    assert lag(capsys)["Baker.on_ordered"]["waiting"] == 1
+    assert main(["run", "--ledger", "sqlite", "--call", "Till.balance", "{}"]) == 0
+    assert main(["run", "--ledger", "sqlite", "--call", "Till.balance", "{}"]) == 0
+    assert '{"earned":6}' in capsys.readouterr().out
+    assert lag(capsys)["Baker.on_ordered"]["waiting"] == 0
+
+
+@pytest.mark.slow
+def test_agents_of_several_processes_ask_and_call_each_other(bakery: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    cluster = subprocess.Popen(
+        [sys.executable, "-m", "graphbus_core", "cluster", "up", "--agents", "Baker", "--agents", "Till"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert cluster.stdout is not None
+        ready = 0
+        while ready < 2:
+            ready += "Ready" in cluster.stdout.readline()
+        assert main(["run", "--ledger", "sqlite", "--only", "Owner", *ORDER, '{"loaves": 4}']) == 0
+        while json.loads(called("Owner.look", capfd))["earned"] != 12:
+            pass
+        cluster.send_signal(signal.SIGINT)
+        output, _ = cluster.communicate(timeout=PATIENCE_S)
+        assert cluster.returncode == 0, output
+    finally:
+        cluster.kill()
+        cluster.communicate()
+
+
+def called(method: str, capfd: pytest.CaptureFixture[str]) -> str:
+    capfd.readouterr()
+    assert main(["run", "--ledger", "sqlite", "--only", "Owner", "--call", method, "{}", "--json"]) == 0
+    return json.dumps(json.loads(capfd.readouterr().out)["calls"][0]["result"])
+
+
+def test_an_answer_that_fails_in_another_process_is_an_error_here(
+    bakery: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = [sys.executable, "-m", "graphbus_core.runtime", "--ledger", "sqlite", "--only", "Till"]
+    till = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert till.stdout is not None
+        while "Ready" not in till.stdout.readline():
+            pass
+        assert main(["run", "--ledger", "sqlite", "--only", "Baker", *ORDER, '{"loaves": 400}']) == 7
+    finally:
+        till.kill()
+        till.communicate()
+    text = capfd.readouterr().err
+    assert "/Price/Asked failed in another process: ValueError: so much flour is not there" in text
+    assert "GBE669" in text
+
+
+def test_a_ledger_that_does_not_exist_is_named(bakery: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--ledger", "sqllite", *ORDER, '{"loaves": 2}']) == 7
+    assert "There is no ledger 'sqllite'." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["lag", "resume"])
+def test_a_graph_without_a_ledger_has_none_to_show(
+    command: str, bakery: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ledger", command]) == 7
+    assert "GBE629" in capsys.readouterr().err
+
+
+def test_an_agent_that_nobody_has_cannot_be_in_a_cluster(bakery: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "up", "--agents", "Baker,Tiill"]) == 7
+    assert "Did you mean 'Till'?" in capsys.readouterr().err
+
+
+def test_a_process_that_cannot_start_ends_the_cluster(bakery: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    late = """
+        from graphbus_core import GraphBusNode, subscribe
+
+        class Late(GraphBusNode):
+            def on_start(self) -> None:
+                raise ValueError("no flour")
+
+            @subscribe("/Bread/Baked")
+            def on_baked(self) -> None: ...
+        """
+    write_project(bakery, {"bakery/late.py": late})
+    build_graph(bakery / "bakery")
+    assert main(["cluster", "up", "--agents", "Till", "--agents", "Late"]) == 7
+    assert "Late │" in (output := capsys.readouterr().out)
+    assert "no flour" in output
+
+
+@pytest.mark.slow
+def test_an_event_that_ends_its_process_does_so_five_times_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = """
+        import os
+
+        from graphbus_core import Event, GraphBusNode, subscribe
+
+        class Mine(GraphBusNode):
+            @subscribe("/Stone/Found")
+            def on_found(self, event: Event) -> None:
+                if event["kind"] == "bomb":
+                    os._exit(9)
+                self.state["kept"] = self.state.get("kept", 0) + 1
+        """
+    monkeypatch.chdir(write_project(tmp_path, {"pyproject.toml": "", "mine/__init__.py": "", "mine/a.py": agent}))
+    build_graph("mine")
+    publish = ("--publish", "/Stone/Found", '{"kind": "bomb"}', "--publish", "/Stone/Found", '{"kind": "ore"}')
+    command = [sys.executable, "-m", "graphbus_core", "run", "--ledger", "sqlite"]
+    statuses = [subprocess.run([*command, *publish], capture_output=True, check=False).returncode]
+    while statuses[-1] == 9:
+        finished = subprocess.run([*command, *publish[3:]], capture_output=True, text=True, check=False)
+        statuses.append(finished.returncode)
+    assert statuses == [9, 9, 9, 9, 9, 7]
+    assert "5 times a process ended" in finished.stderr
+    with closing(States(str(tmp_path / ".graphbus" / "state" / "state.sqlite3"))) as states:
+        assert int(states.find("Mine", "kept")[0] or 0) >= 1  # a process may end before it has published the ore

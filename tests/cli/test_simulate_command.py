@@ -1,0 +1,190 @@
+"""`graphbus simulate`: what it says about graphs that hold and that do not, and about events that cannot be used."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphbus_core import build_graph
+from graphbus_core.cli import main
+from tests.project_files import write_project
+
+AGENTS = """
+    from graphbus_core import Event, GraphBusNode, publishes, subscribe
+
+    class Oven(GraphBusNode):
+        @subscribe("/Bread/Ordered")
+        @publishes("/Bread/Baked", {"loaves": int})
+        def on_ordered(self, loaves: int) -> None:
+            print("baking")
+            self.publish("/Bread/Baked", {"loaves": loaves})
+
+    class Shelf(GraphBusNode):
+        @subscribe("/Bread/Baked")
+        def on_baked(self, loaves: int) -> None:
+            self.state["loaves"] = self.state.get("loaves", 0) + loaves
+    """
+FORGETFUL = AGENTS.replace(
+    'self.state["loaves"] = self.state.get("loaves", 0) + loaves', "self.loaves += loaves"
+).replace(
+    "class Shelf(GraphBusNode):",
+    "class Shelf(GraphBusNode):\n        def on_start(self) -> None:\n            self.loaves = 0\n",
+)
+EVENTS = "".join(f'{{"topic": "/Bread/Ordered", "payload": {{"loaves": {number}}}}}\n\n' for number in range(1, 5))
+
+
+def make_bakery(folder: Path, monkeypatch: pytest.MonkeyPatch, agents: str = AGENTS, **files: str) -> Path:
+    texts = {"pyproject.toml": "", "bakery/__init__.py": "", "bakery/a.py": agents, "events.jsonl": EVENTS}
+    write_project(folder, texts | {f"{name}.py": text for name, text in files.items()})
+    build_graph(folder / "bakery")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def bakery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return make_bakery(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def forgetful_bakery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return make_bakery(tmp_path, monkeypatch, FORGETFUL)
+
+
+def simulate(*words: str) -> int:
+    return main(["simulate", "--events", "events.jsonl", *words])
+
+
+@pytest.mark.usefixtures("bakery")
+def test_a_graph_without_defects_holds_every_invariant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--seeds", "60") == 0
+    out, err = capsys.readouterr()
+    assert out == "Every invariant held: 60 seeds, 4 events.\n"
+    assert "Processes: Oven, Shelf" in err
+    assert "60 seeds in" in err
+
+
+@pytest.mark.usefixtures("forgetful_bakery")
+def test_a_failure_names_the_seed_the_faults_the_events_and_the_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--seeds", "60") == 7
+    out, err = capsys.readouterr()
+    assert "attribute 'loaves' of Shelf" in out
+    assert "Violated: What an agent remembers outlives its process." in out
+    assert "Faults (1 of" in out
+    assert "Causal tree:" in out
+    assert "bakery/a.py:" in err
+    assert "[GBE668]" in err
+    assert "graphbus simulate --events events.jsonl --seed" in err
+
+
+@pytest.mark.usefixtures("forgetful_bakery")
+def test_a_seed_shows_the_same_failure_byte_by_byte_in_every_process(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--json") == 7
+    seed = json.loads(capsys.readouterr().out)["failure"]["seed"]
+    command = [sys.executable, "-m", "graphbus_core", "simulate", "--events", "events.jsonl", "--seed", str(seed)]
+    runs = [
+        subprocess.run(command, capture_output=True, check=False, env={"PYTHONHASHSEED": hash_seed})
+        for hash_seed in "12"
+    ]
+    assert runs[0].returncode == runs[1].returncode == 7
+    assert runs[0].stdout == runs[1].stdout
+    assert f"Seed {seed}:" in runs[0].stdout.decode()
+
+
+@pytest.mark.usefixtures("forgetful_bakery")
+def test_kinds_of_faults_may_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--seeds", "60", "--faults", "none") == 0
+    assert simulate("--seeds", "60", "--faults", "lost, duplicate, engine") in (0, 7)
+    assert simulate("--seeds", "60", "--faults", "crash") == 7
+    assert "events.jsonl --faults crash --seed" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("bakery")
+def test_an_unknown_kind_of_fault_is_refused_with_a_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--faults", "crahs") == 2
+    assert "Did you mean 'crash'?" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("bakery")
+def test_a_result_may_be_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--seeds", "5", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"seeds": 5, "failure": None}
+
+
+@pytest.mark.usefixtures("bakery")
+def test_the_number_of_processes_may_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--seeds", "5", "--nodes", "1") == 0
+    assert "Processes: Oven+Shelf" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("bakery")
+def test_events_are_made_up_if_there_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seeds", "5"]) == 0
+    assert "3 events" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "reason"),
+    [
+        ("", "events.jsonl", "contains no event"),
+        ("{nonsense", "events.jsonl:1", ""),
+        ('{"payload": {}}', "events.jsonl:1", "`topic` and `payload`"),
+        (f'{EVENTS.splitlines()[0]}\n{{"topic": "/Bread/Orderd", "payload": {{}}}}', "events.jsonl:2", "/Bread/Orderd"),
+        ('{"topic": "/Bread/Baked", "payload": {"loaves": "many"}}', "events.jsonl:1", "loaves"),
+    ],
+)
+def test_events_that_cannot_be_used_are_an_error_with_their_line(
+    bakery: Path, capsys: pytest.CaptureFixture[str], text: str, place: str, reason: str
+) -> None:
+    (bakery / "events.jsonl").write_text(text, encoding="utf-8")
+    assert simulate() == 7
+    err = capsys.readouterr().err
+    assert f"{place}: error:" in err
+    assert reason in err
+    assert "[GBE666]" in err
+
+
+@pytest.mark.usefixtures("bakery")
+def test_a_file_with_events_that_is_missing_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--events", "nowhere.jsonl"]) == 7
+    assert "nowhere.jsonl: error:" in capsys.readouterr().err
+
+
+OWN = """
+    from graphbus_core.simulation import View, invariant
+
+    @invariant
+    def the_shelf_is_not_full(view: View) -> None:
+        assert view.states["Shelf"]["loaves"] <= 9, f"there are {view.states['Shelf']['loaves']}"
+    """
+
+
+def test_an_invariant_of_the_project_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_bakery(tmp_path, monkeypatch, simulation=OWN)
+    assert simulate("--seeds", "3") == 7
+    assert "AssertionError: there are 10" in capsys.readouterr().out
+
+
+def test_what_the_project_excludes_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_bakery(tmp_path, monkeypatch, FORGETFUL, simulation='NOT_COMPARED = ["Shelf.loaves"]\n')
+    assert simulate("--seeds", "30") == 0
+    capsys.readouterr()
+
+
+def test_a_handler_with_a_thread_of_its_own_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = AGENTS.replace('print("baking")', "__import__('threading').Thread(target=print).start()")
+    make_bakery(tmp_path, monkeypatch, text)
+    assert simulate() == 7
+    err = capsys.readouterr().err
+    assert "Oven.on_ordered uses a thread" in err
+    assert "[GBE667]" in err
