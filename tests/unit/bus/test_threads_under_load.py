@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -176,10 +177,10 @@ def test_who_settles_overlooks_nothing_on_its_way_between_threads_and_the_loop(d
         bus.subscribe("/Way/First", on_first, owner="One")
         bus.subscribe("/Way/Second", on_second, owner="Two")
         bus.subscribe("/Way/Third", on_third, owner="Three", policy=DeliveryPolicy(retries=1, backoff_s=0))
-        threads = [threading.Thread(target=publish, args=(start,)) for start in range(0, 200, 50)]
-        for thread in threads:
-            thread.start()
-        assert all(ends(thread) for thread in threads)
+        with ThreadPoolExecutor(max_workers=4) as threads:
+            published = [threads.submit(publish, start) for start in range(0, 200, 50)]
+            for each in published:
+                each.result(PATIENCE_S)  # raises what ended the thread
         assert bus.settle(PATIENCE_S)
         assert bus.dead_letters() == ()
     assert ended == Counter(range(200))
