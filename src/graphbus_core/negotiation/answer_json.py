@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import ast
 import json
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from graphbus_core.compiler.project import Project
+from graphbus_core.editing.text.source_text import parse
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.negotiation.agents import AgentView
@@ -93,12 +95,14 @@ def decision_schema(proposal: str) -> Schema:
 
 def _edits(view: AgentView) -> Schema:
     """Return the schema of edits. Wherever an edit needs an existing definition, the schema lists those that there are."""
-    methods, definitions, files = _list_places(view)
+    definitions, files = _list_places(view)
+    methods = [place for place in definitions if "." in _symbol_of(place)]
+    classes = [place for place in definitions if place not in methods]
     code = {"type": "string"}
     forms = [
         _edit(["replace_body"], methods, code=code),
         _edit(["replace_symbol", "set_decorator_argument"], definitions, code=code),
-        _edit(["add_symbol"], [], code=code),
+        _edit(["add_symbol"], [*classes, *files], code=code),
         _edit(["add_import"], files, code=code),
         _edit(["search_replace"], [*definitions, *files], old=code, new=code),
         _edit(["delete_symbol"], definitions),
@@ -112,12 +116,11 @@ def _edit(operations: list[str], places: Sequence[str], **code: Schema) -> Schem
     return _object(operation=_choice(operations), where=where, **code)
 
 
-def _list_places(view: AgentView) -> tuple[list[str], list[str], list[str]]:
-    """Return the places of edits near an agent: `PATH Class.method` of methods, of all definitions, and the paths alone."""
+def _list_places(view: AgentView) -> tuple[list[str], list[str]]:
+    """Return the places of edits near an agent: `PATH Class` and `PATH Class.method` of all definitions, and the paths alone."""
     agents = [agent for agent in (view.definition, *view.neighbours) if agent]
     files = list(dict.fromkeys(_quote(agent.path) for agent in agents))
-    definitions = [place for agent in agents for place in _places_in(agent, view.project)]
-    return [place for place in definitions if "." in place.rpartition(" ")[2]], definitions, files
+    return [place for agent in agents for place in _places_in(agent, view.project)], files
 
 
 def _places_in(agent: AgentDefinition, project: Project) -> Iterator[str]:
@@ -131,6 +134,11 @@ def _places_in(agent: AgentDefinition, project: Project) -> Iterator[str]:
             yield f"{_quote(agent.path)} {agent.name}"
             names = [child.name for child in node.body if isinstance(child, _DEFINITIONS)]
             yield from (f"{_quote(agent.path)} {agent.name}.{name}" for name in dict.fromkeys(names))
+
+
+def _symbol_of(place: str) -> str:
+    """Return the symbol of a place; empty if it is a path alone."""
+    return "" if place.endswith("`") else place.partition("` " if place.startswith("`") else " ")[2]
 
 
 def _quote(path: str) -> str:
@@ -154,34 +162,58 @@ def _text(most: int) -> Schema:
     return {"type": "string", "maxLength": most}
 
 
-_SMALL_ROOM, _TINY_ROOM = 1500, 600
 _AMPLE_ROOM = 4096
+_CHARS_PER_TOKEN = 2.5
+"""Of an answer in JSON whose lines small models indent at will; measured with three of them."""
+_INDENTATION = 12
+_LEAST_TEXT, _LEAST_CODE = 60, 200
+_MOST_NUMBER = 16
 
 
 def fit_schema(schema: Schema, room: int) -> Schema:
-    """Return a schema whose answers usually fit into `room` tokens; from 4,096 tokens on, the schema as it is.
+    """Return a schema whose longest answer fits into `room` tokens, if that is possible. An ample room needs no bounds.
 
     A small model that has begun to repeat itself goes on until the limit of tokens cuts its answer off. Bounds of texts and lists
-    in the schema make it come to an end before.
+    in the schema make it come to an end before. Lists become shorter first, then texts and code.
     """
     if room >= _AMPLE_ROOM:
         return schema
-    most_items = 1 if room < _TINY_ROOM else 2 if room < _SMALL_ROOM else 5
+    shares = [(most_items, 1.0) for most_items in (5, 3, 2, 1)] + [(1, 1 / 2**step) for step in range(1, 6)]
+    fitted = schema
+    for most_items, share in shares:
+        fitted = _bound(schema, most_items, share, room)
+        if _longest(fitted) <= room * _CHARS_PER_TOKEN:
+            break
+    return fitted
 
-    def fit(part: Any) -> Any:
-        if isinstance(part, list):
-            return [fit(each) for each in part]
-        if not isinstance(part, dict):
-            return part
-        fitted = {key: fit(value) for key, value in part.items()}
-        if part.get("type") == "array":
-            fitted["maxItems"] = min(part["maxItems"], most_items)
-        elif part.get("type") == "string" and "enum" not in part:
-            is_code = "maxLength" not in part
-            fitted["maxLength"] = max(200, room) if is_code else min(part["maxLength"], max(60, room // 8))
-        return fitted
 
-    return {key: fit(value) for key, value in schema.items()}
+def _bound(part: Any, most_items: int, share: float, room: int) -> Any:
+    """Return a schema with lists of at most this many items, and with texts shortened to this share; code gets up to `room`."""
+    if isinstance(part, list):
+        return [_bound(each, most_items, share, room) for each in part]
+    if not isinstance(part, dict):
+        return part
+    bounded = {key: _bound(value, most_items, share, room) for key, value in part.items()}
+    if part.get("type") == "array":
+        bounded["maxItems"] = min(part["maxItems"], most_items)
+    elif part.get("type") == "string" and "enum" not in part:
+        is_code = "maxLength" not in part
+        longest = max(_LEAST_CODE, room * share) if is_code else max(_LEAST_TEXT, part["maxLength"] * share)
+        bounded["maxLength"] = int(longest if is_code else min(longest, part["maxLength"]))
+    return bounded
+
+
+def _longest(part: Schema) -> int:
+    """Return the characters of the longest answer that a bounded schema admits, with some indentation on each line."""
+    if "anyOf" in part:
+        return max(map(_longest, part["anyOf"]))
+    if "enum" in part:
+        return max(map(len, part["enum"])) + 2
+    if part["type"] == "object":
+        return sum(len(key) + 5 + _INDENTATION + _longest(value) for key, value in part["properties"].items())
+    if part["type"] == "array":
+        return int(part["maxItems"]) * (_longest(part["items"]) + _INDENTATION)
+    return int(part.get("maxLength", _MOST_NUMBER))
 
 
 # --- the reader ---------------------------------------------------------------------------------
@@ -268,7 +300,22 @@ def _read_parts(fields: dict[str, Any], key: str, read: Callable[[dict[str, str]
 
 def _read_edit(edit: dict[str, str]) -> AnswerPart:
     blocks = [AnswerBlock((name,), _end_line(edit[name])) for name in ("old", "new", "code") if name in edit]
-    return AnswerPart(word="edit", rest=f"{edit.get('operation', '')} {edit.get('where', '')}", blocks=blocks)
+    operation, where = edit.get("operation", ""), edit.get("where", "").strip()
+    if operation == "add_symbol":
+        where = _name_addition(where, edit.get("code", ""))
+    return AnswerPart(word="edit", rest=f"{operation} {where}", blocks=blocks)
+
+
+def _name_addition(where: str, code: str) -> str:
+    """Return the place of a definition that is added, ending with its name: `where` may be the class or file that gets it."""
+    try:
+        first = parse(textwrap.dedent(code)).body[0]
+    except (SyntaxError, IndexError):
+        return where
+    symbol = _symbol_of(where)
+    if not isinstance(first, _DEFINITIONS) or symbol.rpartition(".")[2] == first.name:
+        return where
+    return f"{where}.{first.name}" if symbol else f"{where} {first.name}"
 
 
 def _read_evidence(evidence: dict[str, str]) -> AnswerPart:

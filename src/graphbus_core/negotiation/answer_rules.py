@@ -87,7 +87,7 @@ numbers. An edit has an `operation`, the place `where` it applies ("PATH Class.m
 |---|---|
 | `replace_body` | `code`: the new statements of a method; decorators, signature and docstring stay |
 | `replace_symbol` | `code`: the whole new definition, its decorators included |
-| `add_symbol` | `code`: the new definition; it goes to the end of its class |
+| `add_symbol` | `code`: the new definition; `where` is the class or the path that gets it at its end |
 | `delete_symbol` | none |
 | `set_decorator_argument` | `code`: `decorator(argument=value)`, these arguments of that decorator |
 | `add_import` | `code`: import statements; `where` is the path alone |

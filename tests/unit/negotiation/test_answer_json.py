@@ -153,7 +153,63 @@ def test_a_small_room_bounds_every_text_and_list_of_the_schema(base: Project, ro
     assert answer_json.fit_schema(whole, 8192) == whole
 
 
+def _longest_answer(schema: dict[str, Any]) -> Any:
+    """What a model that repeats itself answers: every list full, every text at its bound."""
+    if "anyOf" in schema:
+        return max(map(_longest_answer, schema["anyOf"]), key=lambda answer: len(json.dumps(answer)))
+    if "enum" in schema:
+        return max(schema["enum"], key=len)
+    if schema["type"] == "object":
+        return {key: _longest_answer(value) for key, value in schema["properties"].items()}
+    if schema["type"] == "array":
+        return [_longest_answer(schema["items"])] * schema["maxItems"]
+    return {"string": "x" * schema.get("maxLength", 100_000), "integer": 10**15, "number": 0.5, "boolean": False}[
+        schema["type"]
+    ]
+
+
+@pytest.mark.parametrize("room", [500, 1000, 2048, 4095])
+def test_the_longest_answer_that_the_schema_admits_fits_into_the_room(base: Project, room: int) -> None:
+    view = view_of(base)
+    schemas = [
+        answer_json.analysis_schema(),
+        answer_json.proposals_schema(view, 4),
+        answer_json.decision_schema("P001"),
+    ]
+    for schema in [*schemas, answer_json.evaluations_schema(view, ["P001"])]:
+        longest = _longest_answer(answer_json.fit_schema(schema, room))
+        assert len(json.dumps(longest, indent=4)) <= room * 3  # three characters a token: fewer than models write
+
+
 # --- the reader ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "named"),
+    [
+        ("agents/order.py Order", "def refund(self): ...", "agents/order.py Order.refund"),
+        ("agents/order.py Order", "    async def refund(self):\n        return 1", "agents/order.py Order.refund"),
+        ("agents/order.py", "class Refund:\n    pass", "agents/order.py Refund"),
+        ("`my agents/order.py`", "def refund(): ...", "`my agents/order.py` refund"),
+        ("`my agents/order.py` Order", "def refund(self): ...", "`my agents/order.py` Order.refund"),
+        ("agents/order.py Order.refund", "def refund(self): ...", "agents/order.py Order.refund"),
+        ("agents/order.py Order", "class Order:\n    pass", "agents/order.py Order"),
+        ("agents/order.py Order", "The rules are set", "agents/order.py Order"),
+        ("agents/order.py Order", "refunds = 0", "agents/order.py Order"),
+        ("agents/order.py Order", "", "agents/order.py Order"),
+    ],
+)
+def test_the_place_of_an_addition_is_completed_with_the_name_in_its_code(where: str, code: str, named: str) -> None:
+    edit = {"operation": "add_symbol", "where": where, "code": code}
+    (section,) = answer_json.read_json(json.dumps({"proposals": [{"edits": [edit]}]}))
+    assert section.parts[0].rest == f"add_symbol {named}"
+
+
+def test_a_model_can_add_only_to_a_class_or_file_that_exists(base: Project) -> None:
+    schema = answer_json.proposals_schema(view_of(base), 1)
+    for where, is_possible in (("Order", True), ("", True), ("Order.refund", False), ("What I want", False)):
+        edit = {"operation": "add_symbol", "where": f"agents/order.py {where}".strip(), "code": "def refund(self): ..."}
+        assert _is_valid({"proposals": [{**PROPOSAL, "edits": [edit]}]}, schema) == is_possible, where
 
 
 def test_an_answer_in_json_means_the_same_as_in_text(base: Project) -> None:
