@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -96,10 +97,14 @@ def _state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test leaves state in the home of who runs it; fixtures of any scope have the same key for their seals.
 
     A pytest that a test starts takes half the time when it does not load the plugins of ours that are installed here.
+
+    An audit hook would stay for ever and, while coverage installs its trace function in a new thread, let another new thread run,
+    which Python 3.11 then refuses to trace: a test that needs an audit hook starts a process.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+        patch.setattr(sys, "addaudithook", lambda _hook: None)
         yield
 
 

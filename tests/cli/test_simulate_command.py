@@ -59,6 +59,12 @@ def simulate(*words: str) -> int:
     return main(["simulate", "--events", "events.jsonl", *words])
 
 
+def simulate_in_a_process(*words: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
+    """Also for what the audit hook of the simulator finds: a hook stays in its process for ever."""
+    command = [sys.executable, "-m", "graphbus_core", "simulate", "--events", "events.jsonl", *words]
+    return subprocess.run(command, capture_output=True, check=False, env=environ)
+
+
 @pytest.mark.usefixtures("bakery")
 def test_a_graph_without_defects_holds_every_invariant(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--seeds", "60") == 0
@@ -85,11 +91,7 @@ def test_a_failure_names_the_seed_the_faults_the_events_and_the_line(capsys: pyt
 def test_a_seed_shows_the_same_failure_byte_by_byte_in_every_process(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--json") == 7
     seed = json.loads(capsys.readouterr().out)["failure"]["seed"]
-    command = [sys.executable, "-m", "graphbus_core", "simulate", "--events", "events.jsonl", "--seed", str(seed)]
-    runs = [
-        subprocess.run(command, capture_output=True, check=False, env={"PYTHONHASHSEED": hash_seed})
-        for hash_seed in "12"
-    ]
+    runs = [simulate_in_a_process("--seed", str(seed), PYTHONHASHSEED=hash_seed) for hash_seed in "12"]
     assert runs[0].returncode == runs[1].returncode == 7
     assert runs[0].stdout == runs[1].stdout
     assert f"Seed {seed}:" in runs[0].stdout.decode()
@@ -188,3 +190,28 @@ def test_a_handler_with_a_thread_of_its_own_is_named(
     err = capsys.readouterr().err
     assert "Oven.on_ordered uses a thread" in err
     assert "[GBE667]" in err
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("__import__('socket').create_connection(('127.0.0.1', 9))", "a socket"),
+        ("__import__('subprocess').run(['true'])", "another process"),
+        ("__import__('os').system('true')", "another process"),
+    ],
+)
+def test_a_handler_that_cannot_be_repeated_is_refused_and_named(
+    statement: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_bakery(tmp_path, monkeypatch, AGENTS.replace('print("baking")', statement))
+    ended = simulate_in_a_process()
+    assert ended.returncode == 7
+    assert f"Oven.on_ordered uses {what}" in ended.stderr.decode()
+    assert "[GBE667]" in ended.stderr.decode()
+
+
+def test_a_handler_that_writes_a_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_bakery(tmp_path, monkeypatch, AGENTS.replace('print("baking")', "open('sales.txt', 'a').close()"))
+    ended = simulate_in_a_process("--seeds", "5")
+    assert ended.returncode == 0
+    assert "Oven.on_ordered uses a file (sales.txt)" in ended.stderr.decode()

@@ -157,19 +157,9 @@ class StartsAThread(GraphBusNode):
         threading.Thread(target=print).start()
 
 
-class Dials(GraphBusNode):
-    @subscribe("/Sale")
-    def on_sale(self, event: Event) -> None:
-        import socket
-
-        with socket.socket() as line:
-            line.connect(("127.0.0.1", 9))
-
-
-@pytest.mark.parametrize("agent", [StartsAThread, Dials])
-def test_a_graph_that_cannot_be_repeated_is_refused_and_the_handler_is_named(agent: type[GraphBusNode]) -> None:
-    with pytest.raises(RunError, match=rf"{agent.__name__}\.on_sale uses a (thread|socket)") as refused:
-        Simulation(subject_of_classes(agent), SALES)
+def test_a_graph_that_cannot_be_repeated_is_refused_and_the_handler_is_named() -> None:
+    with pytest.raises(RunError, match=r"StartsAThread\.on_sale uses a thread") as refused:
+        Simulation(subject_of_classes(StartsAThread), SALES)
     assert refused.value.code == "GBE667"
 
 
@@ -194,21 +184,6 @@ class Echo(GraphBusNode):
 def test_a_graph_that_never_comes_to_rest_ends_at_the_limit_of_a_chain() -> None:
     result = Simulation(subject_of_classes(Echo, max_hops=5), SALES[:1]).run(0)
     assert result.violation is None
-
-
-class WritesAFile(GraphBusNode):
-    path: ClassVar[str] = ""
-
-    @subscribe("/Sale")
-    def on_sale(self, event: Event) -> None:
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write("sold\n")
-
-
-def test_a_handler_that_writes_a_file_is_named(tmp_path: object) -> None:
-    WritesAFile.path = f"{tmp_path}/sales.txt"
-    simulation = Simulation(subject_of_classes(WritesAFile), SALES)
-    assert list(simulation.named) == [f"WritesAFile.on_sale uses a file ({tmp_path}/sales.txt)"]
 
 
 class Prices(GraphBusNode):
