@@ -138,7 +138,7 @@ def import_modules(artifacts: BuildArtifacts, config: ResolvedRun) -> NodeModule
     if config.is_confined:
         from graphbus_core.hosting.confining import confine_process
 
-        modules.confinement = confine_process(config, root)
+        modules.confinement = confine_process(_allow_ledger(config), root)
     (modules.import_some if config.is_partial else modules.import_all)(chosen)
     modules.left_out |= left_out
     if config.settings.middleware:
@@ -146,6 +146,18 @@ def import_modules(artifacts: BuildArtifacts, config: ResolvedRun) -> NodeModule
     if config.settings.factory:
         modules.factory = load_factory(config.settings.factory, modules)
     return modules
+
+
+def _allow_ledger(config: ResolvedRun) -> ResolvedRun:
+    """Return the configuration with the host of a ledger on NATS among the hosts that may be connected to."""
+    if not config.settings.ledger:
+        return config
+    from graphbus_core.ledger.nats_address import is_on_nats, parse_address
+
+    if not is_on_nats(config.settings.ledger):
+        return config
+    hosts = (*(config.powers.network or ()), parse_address(config.settings.ledger).host)
+    return msgspec.structs.replace(config, powers=msgspec.structs.replace(config.powers, network=hosts))
 
 
 @PIPELINE.stage("INIT_SIMPLE_BUS")

@@ -19,6 +19,7 @@ from graphbus_core import build_graph
 from graphbus_core.cli import main
 from tests.conftest import Project
 from tests.fakes.http_site import BEARER, TOKEN
+from tests.fakes.nats_server import NEWEST, NatsServer
 from tests.patience import PATIENCE_S
 from tests.reading import HEAD
 
@@ -253,6 +254,21 @@ def test_a_confined_graph_keeps_its_state_and_its_dead_letters(tmp_path: Path) -
     assert status == 0, err
     assert "revenue 13250.00" in out
     assert "GBE6" not in err
+
+
+@pytest.mark.parametrize("program", [("-m", "graphbus_core", "run"), ("-m", "graphbus_core.runtime")])
+def test_a_confined_graph_connects_to_the_ledger_that_its_environment_names_and_to_nothing_else(
+    program: tuple[str, ...], project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main_text = "def ask(graph):\n    graph.publish('/Rates/Wanted', {})\n    graph.settle()\n"
+    root = built(project, files={"agents/rates.py": RATES, "agents/main.py": main_text})
+    with NatsServer(NEWEST, tmp_path / "nats") as server:
+        monkeypatch.setenv("GRAPHBUS_LEDGER", server.url("rates"))
+        status, _, err = run(root, "--entrypoint", "agents.main:ask", program=program)
+        assert list((tmp_path / "nats").rglob("GB_rates"))
+    assert "Rates.on_rates_wanted may not look up api.evil.example" in err
+    assert status == 7  # as for any handler that fails
+    assert "GBE659" not in err
 
 
 def test_powers_are_compared_with_what_the_code_uses(

@@ -17,6 +17,7 @@ import click
 from graphbus_core import runtime
 from graphbus_core.cli import console
 from graphbus_core.cli.console import Role, sanitize_line, style
+from graphbus_core.hosting.arguments import LEDGER_VARIABLE
 from graphbus_core.hosting.imports import select_agents
 from graphbus_core.hosting.signals import StopRequested, stop_on_signals
 from graphbus_core.model.config import RuntimeConfig
@@ -51,7 +52,10 @@ def cluster() -> None:
     help="Run these agents in one process; may be repeated. By default each agent has a process of its own.",
 )
 @click.option(
-    "--ledger", metavar="LEDGER", help="The ledger that connects the processes (that of the settings, or sqlite)."
+    "--ledger",
+    envvar=LEDGER_VARIABLE,
+    metavar="LEDGER",
+    help="The ledger that connects the processes ($GRAPHBUS_LEDGER, that of the settings, or sqlite).",
 )
 def up(*, artifacts: str, groups: tuple[str, ...], ledger: str | None) -> int:
     """Start one process for each agent, or for each --agents, and show their output with the names of the agents before it.

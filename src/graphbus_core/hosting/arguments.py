@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from getopt import GetoptError, getopt
 
@@ -10,6 +11,8 @@ import msgspec
 from graphbus_core.errors import UsageError
 from graphbus_core.model.config import RuntimeConfig
 
+LEDGER_VARIABLE = "GRAPHBUS_LEDGER"
+"""Names the ledger if `--ledger` does not, so that a password in its address is not on the command line."""
 COMMAND = "python -m graphbus_core.runtime"
 HELP = f"""Usage: {COMMAND} [OPTIONS]
 
@@ -19,7 +22,7 @@ Runtime Mode; see also `graphbus run`. Without an entry point the graph stays up
   --entrypoint MODULE:FUNCTION  call this function when the graph is ready
   --artifacts DIR               the artifact folder (.graphbus)
   --allow-drift                 start although source files differ from what was built
-  --ledger LEDGER               keep events there until they are handled (sqlite)
+  --ledger LEDGER               keep events there until they are handled ($GRAPHBUS_LEDGER)
   --confined                    enforce [tool.graphbus.powers] with Landlock and seccomp
   --health [HOST:]PORT          answer probes and metrics there (127.0.0.1)
   --serve [HOST:]PORT           take calls and events over HTTP there (127.0.0.1)
@@ -70,7 +73,7 @@ def parse_arguments(words: Sequence[str]) -> Arguments | None:
         allow_drift="--allow-drift" in values,
         is_confined="--confined" in values,
         only=tuple(value for name, value in options if name == "--only"),
-        ledger=values.get("--ledger"),
+        ledger=values.get("--ledger", os.environ.get(LEDGER_VARIABLE) or None),
         is_serving=bool(serve) or not entrypoint,  # a graph that stays up delivers on its own thread
     )
     return Arguments(request, values.get("--health", ""), serve)

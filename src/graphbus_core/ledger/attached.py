@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.graph import LiveGraph, state_path
 from graphbus_core.hosting.imports import require_packages
+from graphbus_core.ledger.nats_address import is_on_nats
 from graphbus_core.ledger.questions import Asking
 from graphbus_core.ledger.seam import EngineGone, Lag, Ledger, Questions, Subscription
 from graphbus_core.ledger.worker import Worker
@@ -65,7 +66,7 @@ def open_engine(name: str, path: str, agents: Collection[str] = ()) -> Ledger:
         RunError: GBE658 for any other name, GBE643-645 for a file that cannot be used, GBE659 for a malformed address, GBE671
             if nats-py is not installed.
     """
-    if name.startswith(("nats://", "tls://")):
+    if is_on_nats(name):
         return _open_nats(name, path, agents)
     if name != "sqlite":
         raise RunError("GBE658", ledger=name)

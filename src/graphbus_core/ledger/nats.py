@@ -23,6 +23,7 @@ from graphbus_core.clock import Clock
 from graphbus_core.errors import RunError
 from graphbus_core.ledger.envelope import Envelope, encode_envelope
 from graphbus_core.ledger.inbox import InboxLedger
+from graphbus_core.ledger.nats_address import parse_address, unusable
 from graphbus_core.ledger.nats_link import (
     ApiError,
     Message,
@@ -30,8 +31,6 @@ from graphbus_core.ledger.nats_link import (
     NobodyThereError,
     Received,
     Receiver,
-    parse_address,
-    unusable,
 )
 from graphbus_core.ledger.nats_pump import Pump
 from graphbus_core.ledger.nats_stream import (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import count
@@ -20,7 +19,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from graphbus_core.errors import RunError
+from graphbus_core.ledger.nats_address import Address, unusable
 from graphbus_core.ledger.seam import EngineGone
 from graphbus_core.log import Log
 
@@ -37,33 +36,11 @@ _LOOK_S = 0.25
 """How often it is verified that the connection is there."""
 _RELEASE_S = 2.0
 """How long a connection may take to close."""
-_PORT = 4222
 _UNLISTEN_S = 1.0
-_URL = re.compile(
-    r"(nats|tls)://(?:([^:@/\s]+)(?::([^@/\s]*))?@)?([^:@/\s\[\]]+|\[[0-9a-fA-F:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
-    r"(?:/([A-Za-z0-9_-]{1,64})?/?)?"
-)
 _PIPELINE = 500
 """How many events are published before their acknowledgements are waited for."""
 
 _log = Log("graphbus.ledger")
-
-
-class Address(NamedTuple):
-    """Where a server is, and as whom to connect. Only `place` may be shown: it has no password."""
-
-    scheme: str
-    host: str
-    port: int
-    user: str
-    password: str
-    app: str
-
-    @property
-    def place(self) -> str:
-        """The server, for messages."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
 
 
 class Message(NamedTuple):
@@ -72,32 +49,6 @@ class Message(NamedTuple):
     subject: str
     body: bytes
     id: str
-
-
-def parse_address(url: str, default_app: str = "graphbus") -> Address:
-    """Return the parts of `nats://[user:password@]host[:port][/app]`, or of the same with `tls://`.
-
-    Raises:
-        RunError: GBE659, it is something else.
-    """
-    found = _URL.fullmatch(url)
-    if found is None or int(found["port"] or 0) > 65_535:
-        raise _malformed()
-    scheme, user, password, host, port, app = found.groups()
-    user, password = (_unquote(each or "") for each in (user, password))
-    return Address(scheme, host.strip("[]"), int(port or _PORT), user, password, app or default_app)
-
-
-def _unquote(text: str) -> str:
-    """Return a text with its `%40` replaced, as in a password with an `@`."""
-    return re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes.fromhex(found[1].decode()), text.encode()).decode()
-
-
-def _malformed() -> RunError:
-    return unusable(
-        "its address is malformed",
-        "Write `nats://host:4222/app`, or `nats://user:password@host:4222/app`; an app has letters, digits, `-` and `_`.",
-    )
 
 
 async def _release(client: Client) -> None:
@@ -114,11 +65,6 @@ async def _release(client: Client) -> None:
             async with asyncio.timeout(_RELEASE_S):
                 transport.close()
                 await transport.wait_closed()
-
-
-def unusable(reason: str, advice: str, place: str = "") -> RunError:
-    """Return the error about a NATS server that cannot be used."""
-    return RunError("GBE659", place=f" at {place}" if place else "", reason=reason, advice=advice)
 
 
 class ApiError(Exception):

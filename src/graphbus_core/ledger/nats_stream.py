@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from graphbus_core.ledger.nats_link import ApiError, NatsLink, unusable
+from graphbus_core.ledger.nats_address import stream_name, unusable
+from graphbus_core.ledger.nats_link import ApiError, NatsLink
 from graphbus_core.ledger.seam import EngineGone, Subscription
 from graphbus_core.log import Log
 
@@ -46,11 +47,6 @@ class Stream(NamedTuple):
     name: str
     created: str
     last: int
-
-
-def stream_name(app: str) -> str:
-    """Return the name of the stream of an application."""
-    return f"GB_{app}"
 
 
 def subject_of(app: str, topic: str) -> str:

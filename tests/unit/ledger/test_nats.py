@@ -21,7 +21,8 @@ from graphbus_core.ledger import nats_pump, nats_stream
 from graphbus_core.ledger.attached import open_engine
 from graphbus_core.ledger.envelope import Envelope
 from graphbus_core.ledger.nats import NatsLedger
-from graphbus_core.ledger.nats_link import NatsLink, parse_address
+from graphbus_core.ledger.nats_address import parse_address
+from graphbus_core.ledger.nats_link import NatsLink
 from graphbus_core.ledger.nats_stream import filters_of, subject_of
 from graphbus_core.ledger.seam import Dead, Done, EngineGone, Lease, Parked, StateChange, Subscription
 from tests.fakes.nats_server import NEWEST, OLDEST, NatsServer, free_port
