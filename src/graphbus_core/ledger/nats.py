@@ -60,6 +60,8 @@ from graphbus_core.model.deliveries import DeadLetter
 _RELAY = 256
 """How many events of the outbox are published before their acknowledgements are waited for."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
+_LAST_S = 2.0
+"""How long `close` may publish what the outbox has."""
 _LOOKS, _LOOK_S = 5, 0.005
 _TOO_LARGE = 10054
 _HEADROOM_BYTES = 512
@@ -200,10 +202,15 @@ class NatsLedger:
             await asyncio.sleep(_FIRST_PAUSE_S * 10)
 
     async def close(self) -> None:
-        """Give back what is not in the file, and disconnect. Closing twice does nothing."""
+        """Publish the outbox, give back what is not in the file, and disconnect. Closing twice does nothing."""
         tasks, self._tasks = self._tasks, {}
         for task in tasks.values():
             await self._end(task)
+        if self._pumps and self._link.is_up:
+            with suppress(EngineGone, TimeoutError):  # the rest is published when the process runs again
+                async with asyncio.timeout(_LAST_S):
+                    while not await self._relay_some():
+                        pass
         for pump in self._pumps.values():
             await pump.close()
         self._pumps.clear()

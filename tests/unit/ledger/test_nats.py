@@ -515,6 +515,23 @@ def test_agents_of_a_process_have_orders_of_their_own(url: str, path: str) -> No
     run(url, path, [MILL, other], body)
 
 
+def test_what_was_published_last_is_on_the_server_when_a_process_has_ended(url: str, path: str) -> None:
+    """A process of an agent that is scaled down may not run again for days."""
+
+    async def main() -> None:
+        mill = NatsLedger(url, path, agents=["Mill"])
+        await mill.open([MILL, STORE])
+        await mill.append(grain("a"))
+        await mill.settle(await next_lease(mill), Done(), (), grain(*range(1000), topic="/Flour"))
+        await mill.close()
+        store = NatsLedger(url, f"{path}-2", agents=["Store"])
+        await store.open([STORE])
+        assert (await stream(store))["state"]["last_seq"] == 1001
+        await store.close()
+
+    asyncio.run(main())
+
+
 # --- crashes ---
 
 
