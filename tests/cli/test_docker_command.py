@@ -250,6 +250,12 @@ def test_what_the_settings_ask_for_is_installed(shop: Path) -> None:
     assert "networkx" not in installed
 
 
+def test_an_image_for_a_ledger_on_nats_that_only_the_cluster_names(shop: Path) -> None:
+    assert main(["docker", "build", "--no-build", "--nats"]) == 0
+    assert "\nnats-py==" in (shop / "docker" / "requirements.txt").read_text()
+    assert "graphbus docker build --nats`" in (shop / "Dockerfile").read_text()
+
+
 @pytest.mark.slow
 class TestWithAnEngine:
     def test_an_engine_that_does_not_answer_is_none(self, terminal: Terminal) -> None:

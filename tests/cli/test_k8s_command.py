@@ -78,6 +78,7 @@ def test_other_content_is_not_overwritten_without_force(stations: Path, capsys: 
     assert read_all(stations / "k8s") != before
 
 
+ON_NATS = ["--topology", "per-agent", "--ledger", "nats://nats/weather"]
 VALUES_THAT_A_CLUSTER = [
     (["--namespace", "Production"], "GBE703", "'Production' is not a valid namespace"),
     (["--name", "2fast"], "GBE703", "the name of a service must begin with a letter"),
@@ -92,6 +93,14 @@ VALUES_THAT_A_CLUSTER = [
     (["--allow-egress", "10.0.0.0/8:0"], "GBE703", "a port is a number from 1 to 65535"),
     (["--allow-egress", "db.example.org"], "GBE703", "is not a valid destination"),
     (["--pull-secret", "x_y"], "GBE703", "not a valid name of a secret"),
+    (["--ledger", "redis://cache"], "GBE740", "it is neither `sqlite` nor the address of a NATS server"),
+    ([*ON_NATS, "--name", "x" * 45], "GBE703", "too many for the pods of a StatefulSet"),
+    ([*ON_NATS, "--replicas", "HarbourStation=0"], "GBE703", "AGENT=NUMBER or AGENT=LOWEST..HIGHEST"),
+    ([*ON_NATS, "--replicas", "Harbour=2"], "GBE703", "one of the agents HarbourStation, SummitStation"),
+    ([*ON_NATS, "--replicas", "HarbourStation=3..2"], "GBE703", "the highest number is below the lowest"),
+    ([*ON_NATS, "--replicas", "HarbourStation=1..2"], "GBE703", "HarbourStation subscribes to nothing"),
+    ([*ON_NATS, "--monitoring", "nats"], "GBE703", "it must look like HOST:PORT[/ACCOUNT]"),
+    (["--topology", "per-agent", "--replicas", "HarbourStation=2"], "GBE728", "each with a bus of its own"),
 ]
 
 
@@ -104,6 +113,59 @@ def test_values_that_a_cluster_would_refuse_are_refused_here(
         assert code in error
         assert said in error
         assert not Path("k8s").exists()
+
+
+@pytest.mark.parametrize("ledger", ["nats://anna:geheim@nats:4222/weather", "nats://anna:ge/heim@nats", "geheim"])
+def test_credentials_are_neither_written_nor_repeated(
+    stations: Path, capsys: pytest.CaptureFixture[str], ledger: str
+) -> None:
+    assert main([*GENERATE, "--ledger", ledger]) == 8
+    written = capsys.readouterr()
+    assert "GBE740" in written.err
+    assert "geheim" not in written.out + written.err
+    assert not Path("k8s").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--replicas", "HarbourStation=2", "--ledger", "nats://nats"], ["--state", "none", "--ledger", "sqlite"]],
+)
+def test_options_that_contradict_each_other(
+    stations: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    assert main([*GENERATE, *options]) == 2
+    assert "GBE132" in capsys.readouterr().err
+
+
+def test_one_pod_of_an_agent_may_be_asked_for_anywhere(stations: Path) -> None:
+    assert main([*GENERATE, "--topology", "per-agent", "--replicas", "HarbourStation=1"]) == 0
+
+
+def test_what_is_left_to_do_on_nats_is_said(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GENERATE, *ON_NATS, "--replicas", "HarbourStation=2", "--replicas", "SummitStation=2"]) == 0
+    said = capsys.readouterr().err
+    assert (
+        "secret stations-ledger in weather, with the address under the key `url`: nats://USER:PASSWORD@nats:4222/"
+        in said
+    )
+    assert "`graphbus docker build --nats`" in said
+    assert (
+        "Several pods: HarbourStation, SummitStation. The pods of an agent share its events; order holds within" in said
+    )
+    assert "HarbourStation uses `self.state`: its pods do not see what the others store." in said
+    assert "SummitStation uses" not in said
+
+
+def test_a_ledger_of_the_settings_counts(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = f'{STATIONS["pyproject.toml"]}\nledger = "nats://nats/weather"'
+    root = project({**STATIONS, "pyproject.toml": settings})
+    build_graph(root / "stations")
+    monkeypatch.chdir(root)
+    assert main(GENERATE) == 0
+    assert Path("k8s/statefulset.yaml").exists()
+    assert "docker build --nats" not in capsys.readouterr().err
 
 
 def test_sources_that_have_changed_since(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,6 +238,8 @@ def test_agents_that_need_each_other_are_not_parted(
         assert edge in error
     assert "GBE722" in error
     assert "--topology single" in error
+    assert main([*GENERATE, "--topology", "per-agent", "--ledger", "sqlite"]) == 8, "a file is on one host"
+    assert main([*GENERATE, *ON_NATS, "--output", "nats"]) == 0
     assert main(GENERATE) == 0
 
 
@@ -189,6 +253,8 @@ STATEFUL = "def go(self): self.state['n'] = 1"
         ("pass", "keep_dead_letters = true", "", True),
         (STATEFUL, "", "", True),
         (STATEFUL, "", "--state none", False),
+        ("pass", 'ledger = "sqlite"', "", True),
+        ("pass", "", "--ledger sqlite", True),
     ],
 )
 def test_there_is_a_volume_where_something_is_kept(
@@ -200,3 +266,4 @@ def test_there_is_a_volume_where_something_is_kept(
     build_graph(root / "agents")
     assert main(["-C", str(root), *GENERATE, *options.split()]) == 0
     assert (root / "k8s/persistentvolumeclaim.yaml").exists() == is_kept
+    assert ('ledger = "sqlite"' in (root / "k8s/configmap.yaml").read_text()) == ("sqlite" in settings + options)

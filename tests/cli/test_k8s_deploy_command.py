@@ -140,22 +140,29 @@ def test_a_folder_that_kustomize_does_not_understand(
     assert "service.yaml" in error
 
 
-def ask_for_two(folder: Path) -> None:
-    path = folder / "deployment.yaml"
+def ask_for_two(folder: Path, workload: str = "deployment") -> None:
+    path = folder / f"{workload}.yaml"
     path.write_text(path.read_text().replace("  replicas: 1", "  replicas: 2"))
 
 
 def scale(folder: Path) -> None:
+    add_scaler(folder, "autoscaling/v1", "HorizontalPodAutoscaler", maxReplicas=2)
+
+
+def scale_by_keda(folder: Path) -> None:
+    add_scaler(folder, "keda.sh/v1alpha1", "ScaledObject", maxReplicaCount=2)
+
+
+def add_scaler(folder: Path, version: str, kind: str, **most: int) -> None:
     path = folder / "kustomization.yaml"
     path.write_text(f"{path.read_text()}  - scaler.yaml\n")
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "graphbus-orders"}
-    scaler = {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "more"}}
-    spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 2}
-    (folder / "scaler.yaml").write_text(json.dumps({**scaler, "spec": spec}))
+    scaler = {"apiVersion": version, "kind": kind, "metadata": {"name": "more"}}
+    (folder / "scaler.yaml").write_text(json.dumps({**scaler, "spec": {"scaleTargetRef": target, **most}}))
 
 
 @needs_kubectl
-@pytest.mark.parametrize("crowding", [ask_for_two, scale])
+@pytest.mark.parametrize("crowding", [ask_for_two, scale, scale_by_keda])
 def test_what_makes_two_buses_of_one_is_refused(
     cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str], crowding: Callable[[Path], None]
 ) -> None:
@@ -164,6 +171,18 @@ def test_what_makes_two_buses_of_one_is_refused(
     error = capfd.readouterr().err
     assert "graphbus-orders would have 2 replicas, each with a bus of its own. [GBE728]" in error
     assert cluster.writes == []
+
+
+@pytest.mark.slow
+@needs_kubectl
+def test_pods_on_nats_may_be_several_and_are_awaited(
+    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_case("stations-nats-served", place / "nats")
+    ask_for_two(place / "nats", "statefulset")
+    assert main(["k8s", "deploy", "nats", "--yes"]) == 0
+    assert "rollout status statefulset/stations" in capfd.readouterr().err
+    assert cluster.named("StatefulSet")["spec"]["replicas"] == 2
 
 
 @pytest.mark.slow

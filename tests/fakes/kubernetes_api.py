@@ -1,6 +1,6 @@
 """As much of the API of Kubernetes as `kubectl apply` and `kubectl rollout status` need, on loopback.
 
-It keeps what it is given, lets dry runs pass without keeping anything, and says of every deployment that it is rolled out, unless
+It keeps what it is given, lets dry runs pass without keeping anything, and says of every workload that it is rolled out, unless
 `is_stuck`. Old and new kubectl are content with it: from 1.20, the one of Debian 12, they ask for the schemas in three ways.
 """
 
@@ -25,7 +25,7 @@ KINDS = {
         "serviceaccounts": "ServiceAccount",
         "services": "Service",
     },
-    "apps/v1": {"deployments": "Deployment"},
+    "apps/v1": {"deployments": "Deployment", "statefulsets": "StatefulSet"},
     "networking.k8s.io/v1": {"networkpolicies": "NetworkPolicy"},
     "policy/v1": {"poddisruptionbudgets": "PodDisruptionBudget"},
 }
@@ -38,7 +38,7 @@ class Cluster:
         objects: Path -> what is kept there.
         writes: (method, path, is it a dry run) of each write.
         refused: Kinds that admission refuses.
-        is_stuck: No deployment becomes ready.
+        is_stuck: No workload becomes ready.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,9 @@ class Cluster:
         place = path if method != "POST" else f"{path}/{body['metadata']['name']}"
         made = _merged(self.objects.get(place, {}), body)
         made["metadata"] = {**made["metadata"], "uid": "u", "resourceVersion": str(len(self.writes)), "generation": 1}
-        if made["kind"] == "Deployment":
+        if made["kind"] == "StatefulSet":
+            made["spec"].setdefault("updateStrategy", {"type": "RollingUpdate"})  # as a cluster does
+        if made["kind"] in ("Deployment", "StatefulSet"):
             ready = 0 if self.is_stuck else made["spec"]["replicas"]
             made["status"] = {
                 "observedGeneration": 1,

@@ -52,6 +52,7 @@ _SERVED = [
     *("--allow-egress", "10.20.0.0/16:5432", "--allow-egress", "database:5432", "--allow-egress", "fd00::/8"),
     *("--pull-secret", "registry"),
 ]
+_ON_NATS = ["--topology", "per-agent", "--ledger", "nats://nats.messaging.svc:4222/orders"]
 CASES: Mapping[str, tuple[str, list[str]]] = {
     "orders": ("orders", ["--namespace", "production"]),
     "orders-served": ("orders", ["--namespace", "production", "--image", "ghcr.io/acme/orders:1.4.2", *_SERVED]),
@@ -59,6 +60,11 @@ CASES: Mapping[str, tuple[str, list[str]]] = {
     "stations-served": ("stations", ["-n", "weather", "--serve", "--state", "none"]),
     "stations-per-agent": ("stations", ["-n", "weather", "--topology", "per-agent"]),
     "stations-per-agent-served": ("stations", ["-n", "weather", "--topology", "per-agent", *_SERVED]),
+    "orders-per-agent-nats": (
+        "orders",
+        ["-n", "production", *_ON_NATS, "--replicas", "Payments=1..5", "--replicas", "Pricing=2"],
+    ),
+    "stations-nats-served": ("stations", ["-n", "weather", "--ledger", "tls://nats.example.org", *_SERVED]),
 }
 """Name -> project, and what is asked for."""
 

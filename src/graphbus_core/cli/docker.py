@@ -44,6 +44,7 @@ from graphbus_core.deploy.names import (
 from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError, UsageError
 from graphbus_core.errors.system import advise_on, reason_of
+from graphbus_core.ledger.nats_address import is_on_nats
 from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.settings import PROJECT_FILE, find_root, resolve_run
 
@@ -159,6 +160,7 @@ def docker() -> None:
 @click.option("--no-build", "writes_only", is_flag=True, help="Write the files and build nothing.")
 @_engine_option
 @_serve_option
+@click.option("--nats", "has_nats", is_flag=True, help="Add what a ledger on NATS needs (if the settings name one).")
 @click.option("--requirements", default="", metavar="FILE", help="The requirements of the agents, pinned with hashes.")
 @click.option(
     "--include", "includes", multiple=True, metavar="PATH", type=click.Path(exists=True),
@@ -337,6 +339,7 @@ class _ImageOptions(NamedTuple):
     optional: tuple[str, ...]
     may_float: bool
     is_served: bool
+    has_nats: bool
     artifacts: str
 
 
@@ -434,8 +437,8 @@ def _graphbus_requirements(project: BuiltProject, options: _ImageOptions) -> Ite
     """Yield the texts of the lock files with the requirements of GraphBus that this project needs at run time."""
     lock = package_files("graphbus_core.deploy") / "lock"
     settings = project.run.settings
-    is_on_nats = settings.ledger.startswith(("nats://", "tls://"))
-    needed = {"runtime": True, "serve": options.is_served, "otel": settings.tracing, "nats": is_on_nats}
+    has_nats = options.has_nats or is_on_nats(settings.ledger)
+    needed = {"runtime": True, "serve": options.is_served, "otel": settings.tracing, "nats": has_nats}
     return ((lock / f"{name}.txt").read_text(encoding="utf-8") for name, is_needed in needed.items() if is_needed)
 
 

@@ -22,14 +22,18 @@ from graphbus_core.deploy.kubernetes import (
     ClusterPlan,
     Topology,
     check_application_name,
+    check_ledger,
     check_pinned_image,
+    parse_replicas,
     plan_pods,
     refuse_cut_edges,
 )
 from graphbus_core.deploy.kubernetes import generate_manifests as generate_files
 from graphbus_core.deploy.names import invalid_value, make_label, split_image
 from graphbus_core.deploy.render import fill_template
-from graphbus_core.errors import DeployError, Place, raise_all
+from graphbus_core.errors import DeployError, Place, UsageError, raise_all
+from graphbus_core.hosting.arguments import LEDGER_VARIABLE
+from graphbus_core.ledger.nats_address import is_on_nats
 
 _NAMES = (KUSTOMIZATION, "kustomization.yml", "Kustomization")
 _MANIFESTS = "manifests.yaml"
@@ -37,11 +41,14 @@ _TIME = re.compile(r"(?=[^1-9]*[1-9])(?:[0-9]+(?:\.[0-9]+)?[hms])+")
 
 # The output of kustomize is parsed as text: it always indents by two spaces and sorts keys by name.
 _FIELD = re.compile(r"^(kind|  name|  namespace): (\S+)$", re.MULTILINE)
-_REPLICAS = re.compile(r"^  (?:replicas|maxReplicas): (\d+)$", re.MULTILINE)
+_REPLICAS = re.compile(r"^  (?:replicas|maxReplicas|maxReplicaCount): (\d+)$", re.MULTILINE)
 _SCALED = re.compile(r"^  scaleTargetRef:\n(?:    .*\n)*?    name: (\S+)$", re.MULTILINE)
 _IMAGE = re.compile(r"^ +(?:- )?image: (\S+)$", re.MULTILINE)
 _GRAPH_SIGNS = ("\n    app.kubernetes.io/managed-by: graphbus\n", "- graphbus_core.runtime\n")
 """Every workload that runs a graph contains one of them, even if an overlay has changed its labels."""
+_LEDGER_SIGN = f"- name: {LEDGER_VARIABLE}\n"
+"""Every workload that runs a graph on NATS contains it."""
+_WORKLOADS = ("Deployment", "StatefulSet")
 
 
 class _AppliedObject(NamedTuple):
@@ -49,7 +56,8 @@ class _AppliedObject(NamedTuple):
 
     Attributes:
         replicas: The number of replicas that it asks for; of an autoscaler, the highest.
-        scaled: Of an autoscaler, the workload that it scales; of a workload that runs a graph, its own name; else empty.
+        scaled: Of an autoscaler, the workload that it scales; of a workload that runs a graph which may not have several
+            replicas, its own name; else empty.
     """
 
     kind: str
@@ -152,15 +160,14 @@ def _read_objects(rendered: str) -> Iterator[_AppliedObject]:
             continue
         name = found.get("name", "")
         replicas, scaled = _REPLICAS.search(document), _SCALED.search(document)
-        is_graph = found["kind"] in ("Deployment", "StatefulSet", "ReplicaSet") and any(
-            sign in document for sign in _GRAPH_SIGNS
-        )
+        is_graph = found["kind"] in (*_WORKLOADS, "ReplicaSet") and any(sign in document for sign in _GRAPH_SIGNS)
+        must_be_one = is_graph and _LEDGER_SIGN not in document
         yield _AppliedObject(
             found["kind"],
             name,
             found.get("namespace", ""),
             replicas=int(replicas[1]) if replicas else 1,
-            scaled=_strip_quotes(scaled[1]) if scaled else name if is_graph else "",
+            scaled=_strip_quotes(scaled[1]) if scaled else name if must_be_one else "",
         )
 
 
@@ -174,7 +181,7 @@ def _strip_quotes(text: str) -> str:
 
 
 def _check_objects(objects: Sequence[_AppliedObject], namespace: str) -> None:
-    """Raise GBE729 for manifests of another namespace, and GBE728 for more than one replica of a workload that runs a graph."""
+    """Raise GBE729 for manifests of another namespace, GBE728 for several replicas of a graph without a ledger on NATS."""
     found = sorted({each.namespace for each in objects if each.namespace})
     if namespace and found != [namespace]:
         raise DeployError("GBE729", namespace=namespace, found=", ".join(found) or "none")
@@ -199,10 +206,10 @@ def _confirm_or_refuse(kubectl: _Kubectl) -> None:
     click.confirm("Apply it?", abort=True, err=True)
 
 
-def _wait_until_ready(kubectl: _Kubectl, deployment: _AppliedObject, namespace: str, timeout: str) -> None:
-    """Wait until a deployment is ready; if it fails, print the commands that show why, and raise GBE705."""
-    inside = ["--namespace", deployment.namespace or namespace] if deployment.namespace or namespace else []
-    name = f"deployment/{deployment.name}"
+def _wait_until_ready(kubectl: _Kubectl, workload: _AppliedObject, namespace: str, timeout: str) -> None:
+    """Wait until a workload is ready; if it fails, print the commands that show why, and raise GBE705."""
+    inside = ["--namespace", workload.namespace or namespace] if workload.namespace or namespace else []
+    name = f"{workload.kind.lower()}/{workload.name}"
     try:
         kubectl.run("rollout", "status", name, *inside, f"--timeout={timeout}")
     except DeployError:
@@ -233,7 +240,25 @@ def k8s() -> None:
     "--topology",
     type=click.Choice(["single", "per-agent"]),
     default="single",
-    help="One pod for the graph (single), or one for each agent, if there are no edges between them.",
+    help="One pod for the graph (single), or one for each agent: on NATS, or if there are no edges between them.",
+)
+@click.option(
+    "--ledger",
+    default="",
+    metavar="LEDGER",
+    help="Keep events in this ledger: sqlite, or nats://HOST:PORT/APP, without credentials (that of the settings).",
+)
+@click.option(
+    "--replicas",
+    multiple=True,
+    metavar="AGENT=N|N..M",
+    help="How many pods an agent has on NATS (1); a range is scaled by KEDA; may be repeated.",
+)
+@click.option(
+    "--monitoring",
+    default="",
+    metavar="HOST:PORT[/ACCOUNT]",
+    help="Where KEDA asks the NATS server what waits (port 8222 of the ledger's host, account $G).",
 )
 @click.option(
     "--image",
@@ -251,7 +276,7 @@ def k8s() -> None:
     default="",
     metavar="SIZE",
     help="The size of the volume for state and dead letters; with `none` they are lost with the pod (1Gi if an agent "
-    "uses `self.state` or `keep_dead_letters` is set).",
+    "uses `self.state`, or with `keep_dead_letters` or a ledger).",
 )
 @click.option(
     "--allow-from",
@@ -273,7 +298,9 @@ def generate(*, artifacts: str, topology: Topology, output: str, **options: Any)
     """Write a kustomization for the graph in ARTIFACTS, a folder (.graphbus by default), for Kubernetes 1.30 or newer.
 
     The pods are restricted, have probes, and can connect only to what you name. Each has one replica, because a second one would
-    be a separate bus that does not get the events of the first. A file with other content is overwritten only with --force.
+    be a separate bus that does not get the events of the first. With a ledger on NATS, each agent can have a StatefulSet, and
+    with --replicas several pods: they share its events, order holds within each, and each has a state of its own. A file with
+    other content is overwritten only with --force.
 
     Exit status: 0 written; 6 the artifacts are missing, damaged or outdated; 8 a value is refused, the agents cannot be
     separated, or a file exists already or, with --check, is out of date.
@@ -284,16 +311,18 @@ def generate(*, artifacts: str, topology: Topology, output: str, **options: Any)
       graphbus k8s generate -n production --image ghcr.io/acme/shop:1.4.2
       graphbus k8s generate -n production --serve --allow-from ingress-nginx
       graphbus k8s generate -n staging --topology per-agent -o deploy/staging
+      graphbus k8s generate -n a --topology per-agent --ledger nats://nats/shop
       graphbus k8s generate -n production --check
     """
     write_options = shipping.WriteOptions(**{name: options.pop(name) for name in shipping.WriteOptions._fields})
-    plan = _make_plan(read_project(artifacts), topology, **options, command=_repeat_command_line())
+    project = read_project(artifacts)
+    plan = _make_plan(project, topology, **options, command=_repeat_command_line())
     states = shipping.write_files(Path(output), generate_files(plan), write_options)
     if write_options.as_json:
         facts = {"namespace": plan.namespace, "image": plan.image, "topology": topology}
         console.emit_json({**facts, "output": output, "files": states})
         return
-    for line in _next_steps(plan):
+    for line in (*_next_steps(plan), *_next_steps_on_nats(plan, project)):
         console.print_note(console.sanitize(line))
 
 
@@ -311,12 +340,12 @@ def generate(*, artifacts: str, topology: Topology, output: str, **options: Any)
 )
 @click.option("--image", default="", metavar="IMAGE", help="Replaces the image in the manifests.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Let the cluster validate the manifests, and change nothing.")
-@click.option("--timeout", default="5m", metavar="TIME", help="How long each deployment may take to be ready (5m).")
+@click.option("--timeout", default="5m", metavar="TIME", help="How long each workload may take to be ready (5m).")
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
 def deploy(
     *, folder: Path, context: str, namespace: str, image: str, is_dry: bool, timeout: str, is_sure: bool
 ) -> None:
-    """Apply the kustomization in FOLDER (k8s by default) with kubectl, and wait until its deployments are ready.
+    """Apply the kustomization in FOLDER (k8s by default) with kubectl, and wait until its pods are ready.
 
     The command first shows the objects and the cluster, and asks; without a terminal it needs --yes. It applies the manifests
     in the folder and generates nothing. --image replaces the image without a change to the folder, so that a pipeline can
@@ -354,7 +383,7 @@ def deploy(
             _confirm_or_refuse(kubectl)
         kubectl.run("apply", "-f", str(manifests), *inside)
     for each in objects:
-        if each.kind == "Deployment":
+        if each.kind in _WORKLOADS:
             _wait_until_ready(kubectl, each, namespace, timeout)
 
 
@@ -367,30 +396,45 @@ def _make_plan(
     state: str,
     admitted: tuple[str, ...],
     destinations: tuple[str, ...],
+    ledger: str,
+    replicas: tuple[str, ...],
     **options: Any,
 ) -> ClusterPlan:
     """Return the plan from the options and the project; `options` holds the fields that the plan takes unchanged.
 
     Raises:
         DeployError: An option is not valid, or agents with edges between them would be separated.
+        UsageError: GBE132, two options contradict each other.
     """
-    if topology == "per-agent":
-        refuse_cut_edges(project.artifacts)
+    ledger = check_ledger(ledger or project.run.settings.ledger)
+    if ledger and state == _NO_STATE:
+        raise UsageError("GBE132", option="--state none", other="a ledger", reason="events are kept with the state")
+    if replicas and topology == "single":
+        reason = "it gives the number of pods of one agent"
+        raise UsageError("GBE132", option="--replicas", other="--topology single", reason=reason)
+    scales = parse_replicas(replicas, project.artifacts.agents.agents)
+    if not is_on_nats(ledger):
+        many = {agent: max(scale) for agent, scale in scales.items() if max(scale) > 1}
+        raise_all(DeployError("GBE728", name=agent, replicas=number) for agent, number in many.items())
+        if topology == "per-agent":
+            refuse_cut_edges(project.artifacts)
     name = check_application_name(name or make_label(text_of(project.about, "name") or project.root.name))
     settings = project.run.settings
     agents = tuple(agent.name for agent in project.artifacts.agents.agents)
-    stateful = frozenset(agents if state or settings.keep_dead_letters is True else _find_stateful_agents(project))
+    is_stateful = state or ledger or settings.keep_dead_letters is True
+    keepers = frozenset(agents if is_stateful else _find_stateful_agents(project))
     return ClusterPlan(
         name=name,
         image=image or name_image(project.root, option="--image"),
         version=text_of(project.about, "version"),
         runtime=settings,
         powers=project.run.powers,
-        pods=plan_pods(name, topology, agents, frozenset() if state == _NO_STATE else stateful),
+        pods=plan_pods(name, topology, agents, frozenset() if state == _NO_STATE else keepers, scales),
         artifacts=_artifact_folder_in_image(project),
         state="" if state == _NO_STATE else state or "1Gi",
         admitted=tuple(dict.fromkeys(admitted)),
         destinations=tuple(dict.fromkeys(destinations)),
+        ledger=ledger,
         **options,
     )
 
@@ -432,3 +476,26 @@ def _next_steps(plan: ClusterPlan) -> Iterator[str]:
     if plan.is_served:
         yield f"Create the secret {plan.token_secret} in {plan.namespace}, with the token under the key `token`."
         yield "Build the image with `graphbus docker build --serve`, so that it accepts calls."
+
+
+def _next_steps_on_nats(plan: ClusterPlan, project: BuiltProject) -> Iterator[str]:
+    """Yield the remaining steps of a graph on NATS, and what several replicas of an agent mean."""
+    if plan.server is None:
+        return
+    address = f"{plan.server.scheme}://USER:PASSWORD@{plan.server.place}/{plan.server.app}"
+    yield f"Create the secret {plan.ledger_secret} in {plan.namespace}, with the address under the key `url`: {address}."
+    if not is_on_nats(project.run.settings.ledger):
+        yield "Build the image with `graphbus docker build --nats`, so that it can connect."
+    several = [pod.agent for pod in plan.pods if max(pod.replicas, pod.most) > 1]
+    if several:
+        yield (
+            f"Several pods: {', '.join(several)}. The pods of an agent share its events; order holds within each pod, and each "
+            "has a state of its own."
+        )
+        stateful = {*_find_stateful_agents(project)}.intersection(several)
+        yield from (
+            f"{agent} uses `self.state`: its pods do not see what the others store." for agent in sorted(stateful)
+        )
+    if any(pod.most for pod in plan.pods):
+        place, _ = plan.monitoring_endpoint
+        yield f"KEDA must be installed, and reach the monitoring port of the NATS server: http://{place}/jsz."

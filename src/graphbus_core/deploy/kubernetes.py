@@ -1,12 +1,13 @@
 """Generates Kubernetes manifests for a graph, and checks beforehand the values that a cluster would refuse.
 
-Each API object has its template in `templates/`. Each pod has one replica, because two replicas would be two separate buses.
+Each API object has its template in `templates/`. Without a ledger on NATS, each pod has one replica in a Deployment, because two
+replicas would be two separate buses. With one, each agent may have a StatefulSet: a replica handles events out of its own volume.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from ipaddress import ip_address, ip_network
 from itertools import combinations, permutations
@@ -30,7 +31,8 @@ from graphbus_core.deploy.names import (
 )
 from graphbus_core.deploy.render import fill_template
 from graphbus_core.deploy.yaml import format_scalar, quote_text
-from graphbus_core.errors import DeployError
+from graphbus_core.errors import DeployError, RunError
+from graphbus_core.ledger.nats_address import Address, is_on_nats, parse_address, stream_name
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.artifacts import Artifacts
 from graphbus_core.model.config import RuntimeSettings
@@ -50,6 +52,13 @@ _CPU = (
     "it must be a number of cores above 0, or of thousandths of a core followed by m",
     "100m",
 )
+_REPLICAS = re.compile(r"([^=]+)=([1-9][0-9]{0,3})(?:\.\.([1-9][0-9]{0,3}))?")
+_MONITORING = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([1-9][0-9]{0,4})(?:/([^\s/]+))?")
+_MONITORING_PORT = 8222
+_GLOBAL_ACCOUNT = "$G"
+"""The account of a NATS server without `accounts` in its configuration."""
+_LONGEST_SET_NAME = 52
+"""Kubernetes appends a hyphen and a hash of ten characters to the name of a StatefulSet, and uses it as a label."""
 _MARGIN_S = 10
 """How long `on_stop` of the agents and the servers may take after the grace of the runtime, before the pod is killed."""
 _LEAVING_S = 5
@@ -60,16 +69,20 @@ class Pod(NamedTuple):
     """A pod that runs all agents of a graph, or one of them.
 
     Attributes:
-        name: The name of its deployment and service.
+        name: The name of its workload and service.
         component: The value of its label `app.kubernetes.io/component`.
         agent: The only agent that runs in it; empty: all agents.
         keeps_state: Its state needs a volume that outlives the pod.
+        replicas: How many of it run; the lowest number if KEDA scales them.
+        most: The highest number of replicas if KEDA scales them, else 0.
     """
 
     name: str
     component: str
     agent: str = ""
     keeps_state: bool = False
+    replicas: int = 1
+    most: int = 0
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +99,8 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
         admitted: Further namespaces whose pods may connect to these pods.
         destinations: `CIDR[:PORT]` or `NAMESPACE[:PORT]` that pods may connect to; none: those that the powers declare.
         powers: The powers of the agents.
+        ledger: `sqlite`, or the address of a NATS server without credentials; empty: none.
+        monitoring: `HOST:PORT[/ACCOUNT]` of the monitoring of the NATS server; empty: port 8222 of the same host.
     """
 
     name: str
@@ -104,6 +119,37 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     admitted: tuple[str, ...] = ()
     destinations: tuple[str, ...] = ()
+    ledger: str = ""
+    monitoring: str = ""
+
+    @property
+    def server(self) -> Address | None:
+        """The NATS server of the ledger; None without one."""
+        return parse_address(self.ledger) if is_on_nats(self.ledger) else None
+
+    @property
+    def ledger_secret(self) -> str:
+        """The name of the secret that holds the address of the ledger, with credentials, under the key `url`."""
+        return f"{self.name}-ledger"
+
+    @property
+    def monitoring_endpoint(self) -> tuple[str, str]:
+        """`HOST:PORT` of the monitoring of the NATS server, and the account of the graph.
+
+        A host without a dot gets the namespace of the graph, because KEDA asks from another one.
+
+        Raises:
+            DeployError: GBE703, `monitoring` is something else.
+        """
+        if self.monitoring:
+            found = _MONITORING.fullmatch(self.monitoring)
+            if found is None:
+                reason, example = "it must look like HOST:PORT[/ACCOUNT]", "nats.messaging.svc:8222"
+                raise invalid_value(self.monitoring, "monitoring endpoint", reason, example)
+            return f"{found[1]}:{found[2]}", found[3] or _GLOBAL_ACCOUNT
+        host = self.server.host if self.server else ""
+        host = host if {".", ":"} & {*host} else f"{host}.{self.namespace}.svc"
+        return f"{f'[{host}]' if ':' in host else host}:{_MONITORING_PORT}", _GLOBAL_ACCOUNT
 
     @property
     def grace_s(self) -> int:
@@ -123,9 +169,13 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check_plan(plan: ClusterPlan) -> None:
-    """Raise DeployError GBE703 for a value that a cluster would refuse, GBE720 for an image whose content may change."""
+    """Raise DeployError: GBE703, GBE720 or GBE740 for a value, an image or a ledger that manifests may not contain."""
     for pod in plan.pods:
         check_application_name(pod.name)
+        if plan.server and len(pod.name) > _LONGEST_SET_NAME:
+            reason = f"it has more than {_LONGEST_SET_NAME} characters, too many for the pods of a StatefulSet"
+            raise invalid_value(pod.name, "application name", reason, "shop")
+    check_ledger(plan.ledger)
     check_pinned_image(plan.image)
     for namespace in (plan.namespace, *plan.admitted):
         check_label(namespace, "namespace")
@@ -152,6 +202,50 @@ def check_application_name(name: str) -> str:
     return name
 
 
+def check_ledger(ledger: str) -> str:
+    """Return the ledger if manifests may name it: nothing, `sqlite`, or the address of a NATS server without credentials.
+
+    Raises:
+        DeployError: GBE740 for anything else; the message does not repeat it.
+    """
+    reason = ""
+    try:
+        if ledger not in ("", "sqlite") and parse_address(ledger).user:
+            reason = "its address contains a user or a password"
+    except RunError:
+        reason = "it is neither `sqlite` nor the address of a NATS server"
+    if reason:
+        raise DeployError("GBE740", reason=reason, example="nats://nats.messaging.svc:4222/shop")
+    return ledger
+
+
+def parse_replicas(texts: Iterable[str], agents: Sequence[AgentDefinition]) -> dict[str, tuple[int, int]]:
+    """Return agent -> its lowest and its highest number of replicas, from `AGENT=NUMBER` or `AGENT=LOWEST..HIGHEST`.
+
+    Of a fixed number, the highest is 0.
+
+    Raises:
+        DeployError: GBE703 for anything else, or for a range of an agent for which no events wait.
+    """
+    known = {agent.name: agent for agent in agents}
+    found = {}
+    for text in texts:
+        match = _REPLICAS.fullmatch(text)
+        agent = known.get(match[1]) if match else None
+        lowest, highest = (int(match[2]), int(match[3] or 0)) if match else (0, 0)
+        reason = ""
+        if agent is None:
+            reason = f"it must be AGENT=NUMBER or AGENT=LOWEST..HIGHEST, with one of the agents {', '.join(known)}"
+        elif 0 < highest < lowest:
+            reason = "the highest number is below the lowest"
+        elif highest and not agent.subscriptions:
+            reason = f"{agent.name} subscribes to nothing, so that no events would scale it"
+        if reason:
+            raise invalid_value(text, "number of replicas", reason, "Payments=2, or Payments=1..5")
+        found[text.partition("=")[0]] = lowest, highest
+    return found
+
+
 def check_pinned_image(image: str) -> str:
     """Return an image reference if it has a digest or a tag other than `latest`.
 
@@ -164,7 +258,13 @@ def check_pinned_image(image: str) -> str:
     return image
 
 
-def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: frozenset[str]) -> tuple[Pod, ...]:
+def plan_pods(
+    name: str,
+    topology: Topology,
+    agents: Sequence[str],
+    keepers: frozenset[str],
+    replicas: Mapping[str, tuple[int, int]] = {},
+) -> tuple[Pod, ...]:
     """Return the pods of an application: one for all agents, or one for each.
 
     Args:
@@ -172,6 +272,7 @@ def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: fro
         topology: `"single"` or `"per-agent"`.
         agents: The names of the agents.
         keepers: The agents whose state must outlive their pod.
+        replicas: What `parse_replicas` returns.
 
     Raises:
         DeployError: GBE723 for two agents whose names become the same label, GBE724 for a name that cannot become one.
@@ -187,13 +288,13 @@ def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: fro
             raise DeployError("GBE723", first=labels[label], second=agent, label=label)
         labels[label] = agent
     return tuple(
-        Pod(name=f"{name}-{label}", component=label, agent=agent, keeps_state=agent in keepers)
+        Pod(f"{name}-{label}", label, agent, agent in keepers, *replicas.get(agent, ()))
         for label, agent in sorted(labels.items())
     )
 
 
 def refuse_cut_edges(artifacts: Artifacts) -> None:
-    """Check that each agent can run in a process of its own: as a bus spans one process only, no edge may connect two agents.
+    """Check that each agent can run in a process of its own without a ledger on NATS: no edge may connect two agents.
 
     Raises:
         DeployError: GBE722 with every edge between two agents, and every possible edge from computed topics and calls.
@@ -243,7 +344,7 @@ def generate_manifests(plan: ClusterPlan) -> dict[str, str]:
     """Return path -> text of the files of a kustomization; equal plans give equal bytes.
 
     Raises:
-        DeployError: GBE703, GBE720 for a value that a cluster would refuse.
+        DeployError: GBE703, GBE720, GBE740 for a value that manifests may not contain.
     """
     _check_plan(plan)
     files = dict(sorted(_render_objects(plan)))
@@ -259,9 +360,12 @@ def _render_objects(plan: ClusterPlan) -> Iterator[tuple[str, str]]:
     for pod in plan.pods:
         folder = f"{pod.component}/" if pod.agent else ""
         values = {**shared, **_pod_values(plan, pod)}
-        for name in ("deployment", "networkpolicy", "poddisruptionbudget", "service"):
+        values["pod"] = fill_template("pod.yaml", **values)
+        workload = "statefulset" if plan.server else "deployment"
+        scaler = ("scaledobject",) if pod.most else ()
+        for name in (workload, "networkpolicy", "poddisruptionbudget", "service", *scaler):
             yield f"{folder}{name}.yaml", fill_template(f"{name}.yaml", **values)
-        if pod.keeps_state:
+        if pod.keeps_state and not plan.server:
             claim = fill_template("persistentvolumeclaim.yaml", **{**values, "name": f"{pod.name}-state"})
             yield f"{folder}persistentvolumeclaim.yaml", claim
 
@@ -270,6 +374,8 @@ def _shared_values(plan: ClusterPlan) -> dict[str, Any]:
     """Return placeholder -> value for what is the same for all pods."""
     settings = _settings_text(plan)
     requested_egress = tuple(map(_parse_egress, plan.destinations))
+    to_ledger = (_egress_to_ledger(plan.server, plan.namespace),) if plan.server else ()
+    monitoring, account = plan.monitoring_endpoint if plan.server else ("", "")
     written = folders_to_write(plan.powers)
     return {
         **msgspec.structs.asdict(plan),
@@ -282,7 +388,12 @@ def _shared_values(plan: ClusterPlan) -> dict[str, Any]:
         "own_grace_s": f"{plan.runtime.grace_s:g}",
         "leaving_s": _LEAVING_S,
         "admitted": tuple(_namespace_selector(each) for each in plan.admitted),
-        "egress": tuple(requested_egress or _egress_of_powers(plan.powers)),
+        "egress": (*(requested_egress or _egress_of_powers(plan.powers)), *to_ledger),
+        "is_on_nats": plan.server is not None,
+        "ledger_secret": plan.ledger_secret,
+        "monitoring": monitoring,
+        "account": account,
+        "stream": stream_name(plan.server.app) if plan.server else "",
         "written_mounts": tuple(
             f"- name: written-{number}\n  mountPath: {format_scalar(path)}" for number, path in enumerate(written, 1)
         ),
@@ -303,6 +414,11 @@ def _pod_values(plan: ClusterPlan, pod: Pod) -> dict[str, Any]:
         "labels": _label_lines(plan, pod.component),
         "selector": fill_template("selector.yaml", application=plan.name, component=pod.component),
         "keeps_state": pod.keeps_state,
+        "agent": pod.agent,
+        "scales": pod.most > 0,
+        "replicas": pod.replicas,
+        "is_one": pod.replicas == 1,
+        "most": pod.most,
         "arguments": (f"--artifacts={HOME}/{plan.artifacts}", f"--health=0.0.0.0:{HEALTH_PORT}", *serve, *only),
     }
 
@@ -325,6 +441,7 @@ def _settings_text(plan: ClusterPlan) -> str:
         grace_s=dumps(runtime.grace_s),
         validation=runtime.validation,
         keep_dead_letters=dumps(runtime.keep_dead_letters),
+        is_on_sqlite=plan.ledger == "sqlite",
         is_served=plan.is_served,
         allowed_hosts=", ".join(map(quote_text, dict.fromkeys([*named, *runtime.serve.allowed_hosts]))),
     )
@@ -367,6 +484,23 @@ def _egress_rule(*cidrs: str, namespace: str = "", port: int = 0, note: str = ""
 def _namespace_selector(namespace: str) -> str:
     """Return a selector for a namespace by the label that Kubernetes itself sets and protects."""
     return f"- namespaceSelector:\n    matchLabels:\n      kubernetes.io/metadata.name: {format_scalar(namespace)}"
+
+
+def _egress_to_ledger(server: Address, namespace: str) -> str:
+    """Return the egress rule for a NATS server.
+
+    Args:
+        server: An address, a service `NAME` or `NAME.NAMESPACE.svc`, or another host, for which any address is allowed.
+        namespace: The namespace of the pods.
+    """
+    _, *rest = server.host.split(".")
+    try:
+        return _egress_rule(str(ip_network(server.host)), port=server.port)
+    except ValueError:  # it is a name
+        if not rest or rest[1:2] == ["svc"]:
+            return _egress_rule(namespace=check_label(rest[0], "namespace") if rest else namespace, port=server.port)
+    note = f"For {server.host}: a policy cannot contain host names."
+    return _egress_rule(*_ANYWHERE, port=server.port, note=note)
 
 
 def _egress_of_powers(powers: Powers) -> Iterator[str]:

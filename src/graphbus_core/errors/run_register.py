@@ -433,9 +433,9 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "Use a digest or a tag that never moves, e.g. --image {example}.",
     ),
     "GBE722": ErrorText(
-        "The agents cannot run in separate pods, because a bus connects only agents of one process; {count} would "
-        "be lost: {edges}.",
-        "Keep the agents together with --topology single.",
+        "The agents cannot run in separate pods, because without a ledger on NATS a bus connects only agents of one "
+        "process; {count} would be lost: {edges}.",
+        "Connect them with --ledger nats://HOST:PORT/APP, or keep them together with --topology single.",
     ),
     "GBE723": ErrorText(
         "{first} and {second} would have the same name in the cluster, {label}.",
@@ -448,7 +448,8 @@ RUN_REGISTER: dict[str, ErrorText] = {
     ),
     "GBE728": ErrorText(
         "{name} would have {replicas} replicas, each with a bus of its own.",
-        "Remove `replicas` from the overlay: an event reaches only agents in the process that published it.",
+        "Leave it at one replica: without a ledger on NATS, an event reaches only agents in the process that "
+        "published it.",
     ),
     "GBE729": ErrorText(
         "The manifests must be for the namespace {namespace}, but they use: {found}.",
@@ -493,6 +494,10 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "This line would install a different package: on public indexes, the name `graphbus` belongs to another "
         "project.",
         "Pin GraphBus with its hash, or by the address of its wheel: `graphbus @ https://...`.",
+    ),
+    "GBE740": ErrorText(
+        "This ledger cannot be used in manifests: {reason}.",
+        "Pass `sqlite`, or an address without user and password, e.g. {example}. Credentials belong in a secret.",
     ),
     "GBE745": ErrorText(
         "The contracts of {state} cannot be read: {reason}.",

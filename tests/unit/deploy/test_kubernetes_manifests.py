@@ -20,6 +20,7 @@ from kubernetes_validate.utils import all_versions
 from graphbus_core.deploy.names import CONFIG, HEALTH_PORT, SERVE_PORT, STATE, USER_ID
 from graphbus_core.hosting import arguments
 from graphbus_core.hosting.serving.probes import Status
+from graphbus_core.ledger.nats_pump import PREFETCH
 from graphbus_core.settings import load
 from tests.fakes.kubernetes_documents import CASES, ROOT, documents, generated, of_kind
 from tests.fakes.pod_security import broken_controls
@@ -29,6 +30,7 @@ OLDEST = (1, 30)
 VERSIONS = [each for each in dict.fromkeys(all_versions()) if tuple(map(int, each.split(".")[:2])) >= OLDEST]
 SERVED = [case for case in CASES if case.endswith("served")]
 PER_AGENT = [case for case in CASES if "per-agent" in case]
+ON_NATS = [case for case in CASES if "nats" in case]
 KUBECTL = shutil.which("kubectl")
 needs_kubectl = pytest.mark.skipif(not KUBECTL and not os.environ.get("CI"), reason="kubectl is not installed")
 
@@ -36,7 +38,7 @@ every_case = pytest.mark.parametrize("case", CASES)
 
 
 def pods(case: str) -> list[Any]:
-    return [each["spec"]["template"] for each in of_kind(case, "Deployment")]
+    return [each["spec"]["template"] for each in of_kind(case, "StatefulSet" if case in ON_NATS else "Deployment")]
 
 
 def container(pod: Any) -> Any:
@@ -59,7 +61,7 @@ def test_golden_files(case: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_schemas_of_each_version_take_every_kind_of_document_strictly(version: str) -> None:
-    for document in documents("orders-served").values():
+    for document in (*documents("orders-served").values(), *of_kind("orders-per-agent-nats", "StatefulSet")):
         kubernetes_validate.validate(document, version, strict=True)
 
 
@@ -67,7 +69,8 @@ def test_the_schemas_of_each_version_take_every_kind_of_document_strictly(versio
 @every_case
 def test_the_schemas_of_the_newest_version_take_every_document_strictly(case: str) -> None:
     for document in documents(case).values():
-        kubernetes_validate.validate(document, VERSIONS[-1], strict=True)
+        if document["kind"] != "ScaledObject":  # it is KEDA's
+            kubernetes_validate.validate(document, VERSIONS[-1], strict=True)
 
 
 def misspell(deployment: Any) -> None:
@@ -109,6 +112,9 @@ def test_beyond_the_standard_nothing_is_writable_and_no_credential_is_there(case
         assert {spec["securityContext"][key] for key in ("runAsUser", "runAsGroup", "fsGroup")} == {USER_ID}
         writable = {mount["mountPath"] for mount in container(pod)["volumeMounts"] if not mount.get("readOnly")}
         assert writable == {STATE, "/tmp"}
+        claims = {"state"} if case in ON_NATS else set()
+        mounted = {mount["name"] for mount in container(pod)["volumeMounts"]}
+        assert mounted == {each["name"] for each in spec["volumes"]} | claims
         assert all("sizeLimit" in each["emptyDir"] for each in spec["volumes"] if "emptyDir" in each)
     for account in of_kind(case, "ServiceAccount"):
         assert account["automountServiceAccountToken"] is False
@@ -124,7 +130,7 @@ def test_an_in_process_bus_has_one_replica_which_a_node_can_still_let_go(case: s
         assert budget["spec"]["maxUnavailable"] == 1
         assert "minAvailable" not in budget["spec"]
     assert not of_kind(case, "HorizontalPodAutoscaler")
-    assert "two buses" in "".join(generated(case).values())
+    assert ("two buses" in "".join(generated(case).values())) == (case not in ON_NATS)
 
 
 @every_case
@@ -134,7 +140,7 @@ def test_what_selects_a_pod_never_changes_and_finds_that_pod_alone(case: str) ->
         spec = document.get("spec", {})
         chosen = spec.get("selector", spec.get("podSelector", {}))
         chosen = chosen.get("matchLabels", chosen)
-        if document["kind"] in ("PersistentVolumeClaim", "Namespace") or not spec:
+        if document["kind"] in ("PersistentVolumeClaim", "Namespace", "ScaledObject") or not spec:
             continue
         assert set(chosen) == {
             "app.kubernetes.io/name",
@@ -187,7 +193,8 @@ def test_our_own_reader_accepts_the_settings(case: str, tmp_path: Path, monkeypa
     for pod in pods(case):
         mounts = {each["name"]: each["mountPath"] for each in container(pod)["volumeMounts"]}
         assert f"{mounts['config']}/{name}" == CONFIG
-        assert container(pod)["env"] == [{"name": "GRAPHBUS_CONFIG", "value": CONFIG}]
+        assert container(pod)["env"][0] == {"name": "GRAPHBUS_CONFIG", "value": CONFIG}
+        assert len(container(pod)["env"]) == 1 + (case in ON_NATS)
         if case in SERVED:
             assert settings.serve.token_file == f"{mounts['token']}/token"
 
@@ -220,4 +227,66 @@ def test_the_network_is_closed_but_for_what_is_named(case: str) -> None:
         assert spec["policyTypes"] == ["Ingress", "Egress"]
         assert all(rule["from"] and rule["ports"] for rule in spec["ingress"])
         assert all(rule["to"] for rule in spec["egress"])
-        assert bool(spec["egress"]) == ("--allow-egress" in CASES[case][1])
+        assert bool(spec["egress"]) == bool({"--allow-egress", "--ledger"} & {*CASES[case][1]})
+
+
+# --- with a ledger on NATS ---
+
+
+@pytest.mark.parametrize("case", ON_NATS)
+def test_each_pod_has_a_volume_of_its_own_which_never_changes(case: str) -> None:
+    for each in of_kind(case, "StatefulSet"):
+        spec = each["spec"]
+        (claim,) = spec["volumeClaimTemplates"]
+        assert claim["metadata"] == {"name": "state"}, "a label with a version could not be applied again"
+        assert spec["serviceName"] in {service["metadata"]["name"] for service in of_kind(case, "Service")}
+        assert "emptyDir" not in str([each for each in spec["template"]["spec"]["volumes"] if each["name"] == "state"])
+    assert not of_kind(case, "PersistentVolumeClaim")
+    assert not of_kind(case, "Deployment")
+
+
+@pytest.mark.parametrize("case", ON_NATS)
+def test_the_address_of_the_ledger_comes_from_a_secret_that_nobody_generates(case: str) -> None:
+    for pod in pods(case):
+        reference = container(pod)["env"][1]
+        name = pod["metadata"]["labels"]["app.kubernetes.io/name"]
+        assert reference == {
+            "name": "GRAPHBUS_LEDGER",
+            "valueFrom": {"secretKeyRef": {"name": f"{name}-ledger", "key": "url"}},
+        }
+    assert "nats://" not in "".join(text for path, text in generated(case).items() if path != "kustomization.yaml")
+
+
+def test_only_what_was_asked_for_has_several_pods() -> None:
+    """KEDA sets the number of what it scales: a number in the StatefulSet as well would be in its way."""
+    replicas = {each["metadata"]["name"]: each["spec"].get("replicas") for each in of_kind(SCALED, "StatefulSet")}
+    assert replicas == {f"graphbus-orders-{name}": number for name, number in REPLICAS.items()}
+    assert [each["spec"]["replicas"] for each in of_kind("stations-nats-served", "StatefulSet")] == [1]
+
+
+SCALED = "orders-per-agent-nats"
+REPLICAS = {"books": 1, "checkout": 1, "payments": None, "pricing": 2}
+
+
+def test_keda_scales_a_stateful_set_by_what_waits_in_the_consumer_of_its_agent() -> None:
+    """The fields are those of KEDA's documentation; tests/e2e/test_pods_on_nats.py compares them with a server."""
+    (scaler,) = of_kind(SCALED, "ScaledObject")
+    (target,) = [each for each in of_kind(SCALED, "StatefulSet") if "replicas" not in each["spec"]]
+    assert scaler["apiVersion"] == "keda.sh/v1alpha1"
+    assert scaler["spec"] == {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": target["metadata"]["name"]},
+        "minReplicaCount": 1,
+        "maxReplicaCount": 5,
+        "triggers": [
+            {
+                "type": "nats-jetstream",
+                "metadata": {
+                    "natsServerMonitoringEndpoint": "nats.messaging.svc:8222",
+                    "account": "$G",
+                    "stream": "GB_orders",
+                    "consumer": "Payments",
+                    "lagThreshold": str(PREFETCH),
+                },
+            }
+        ],
+    }

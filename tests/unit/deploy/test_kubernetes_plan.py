@@ -42,6 +42,10 @@ def test_the_label_of_the_version(image: str, version: str, label: str) -> None:
     assert make_plan(image=image, version=version).version_label == label
 
 
+def in_namespace(name: str) -> dict[str, Any]:
+    return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
+
+
 NO_BYTES = ("x", "-1", "Gi", "0Gi", "1Gi\n", "٣Gi", "1.5Gi")
 NO_CPU = ("x", "1e3", "0m", "0.0", "1\n", "٣", "1Gi")
 
@@ -74,6 +78,32 @@ def test_destinations(text: str, to: Any, ports: list[Any]) -> None:
     policy = yaml.safe_load(generate_manifests(make_plan(destinations=(text,)))["networkpolicy.yaml"])
     rule = policy["spec"]["egress"][-1]
     assert (rule["to"], rule.get("ports", [])) == ([to], ports)
+
+
+ANYWHERE = [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}]
+SERVERS = [
+    ("nats", [in_namespace("n")], 4222, "nats.n.svc:8222"),
+    ("nats.bus.svc", [in_namespace("bus")], 4222, "nats.bus.svc:8222"),
+    ("nats.bus.svc.cluster.local:5000", [in_namespace("bus")], 5000, "nats.bus.svc.cluster.local:8222"),
+    ("10.1.2.3", [{"ipBlock": {"cidr": "10.1.2.3/32"}}], 4222, "10.1.2.3:8222"),
+    ("[fd00::1]", [{"ipBlock": {"cidr": "fd00::1/128"}}], 4222, "[fd00::1]:8222"),
+    ("nats.example.org", ANYWHERE, 4222, "nats.example.org:8222"),
+]
+
+
+@pytest.mark.parametrize(("host", "to", "port", "monitoring"), SERVERS)
+def test_pods_reach_the_nats_server_and_keda_its_monitoring(host: str, to: Any, port: int, monitoring: str) -> None:
+    pods = (Pod(name="shop-a", component="a", agent="A", keeps_state=True, most=2),)
+    files = generate_manifests(make_plan(pods=pods, state="1Gi", ledger=f"nats://{host}"))
+    *_, rule = yaml.safe_load(files["a/networkpolicy.yaml"])["spec"]["egress"]
+    assert rule == {"to": to, "ports": [{"port": port, "protocol": "TCP"}]}
+    (trigger,) = yaml.safe_load(files["a/scaledobject.yaml"])["spec"]["triggers"]
+    assert trigger["metadata"]["natsServerMonitoringEndpoint"] == monitoring
+
+
+def test_the_monitoring_and_the_account_can_be_named() -> None:
+    plan = make_plan(ledger="nats://nats", monitoring="10.0.0.1:80/ORDERS")
+    assert plan.monitoring_endpoint == ("10.0.0.1:80", "ORDERS")
 
 
 @pytest.mark.parametrize("text", ["", "10.0.0.1", "10.0.0.0/33", "x/8", "10.0.0.0/8:65536", "a:²", "A", "a/b:1\n"])
