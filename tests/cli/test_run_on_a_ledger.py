@@ -85,6 +85,8 @@ def test_agents_of_several_processes_ask_and_call_each_other(bakery: Path, capfd
         ready = 0
         while ready < 2:
             ready += "Ready" in cluster.stdout.readline()
+        children = Path(f"/proc/{cluster.pid}/task/{cluster.pid}/children").read_text().split()
+        assert [each for each in children if b"sqlite" in Path(f"/proc/{each}/cmdline").read_bytes()] == []
         assert main(["run", "--ledger", "sqlite", "--only", "Owner", *ORDER, '{"loaves": 4}']) == 0
         while json.loads(called("Owner.look", capfd))["earned"] != 12:
             pass
@@ -136,6 +138,14 @@ def test_a_graph_without_a_ledger_has_none_to_show(
 def test_an_agent_that_nobody_has_cannot_be_in_a_cluster(bakery: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cluster", "up", "--agents", "Baker,Tiill"]) == 7
     assert "Did you mean 'Till'?" in capsys.readouterr().err
+
+
+def test_the_processes_of_a_cluster_use_the_ledger_of_the_environment(
+    bakery: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHBUS_LEDGER", "sqllite")
+    assert main(["cluster", "up", "--agents", "Till"]) == 7
+    assert "There is no ledger 'sqllite'." in capsys.readouterr().out
 
 
 def test_a_process_that_cannot_start_ends_the_cluster(bakery: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -76,8 +77,10 @@ def up(*, artifacts: str, groups: tuple[str, ...], ledger: str | None) -> int:
     chosen = [tuple(filter(None, map(str.strip, group.split(",")))) for group in groups]
     select_agents(known, [name for group in chosen for name in group])
     chosen = chosen or [(agent.name,) for agent in known if not agent.is_arbiter]
-    command = ["run", artifacts, "--ledger", ledger or config.settings.ledger or "sqlite"]
-    members = [_Member(group, command, colour) for group, colour in zip(chosen, cycle(_COLOURS), strict=False)]
+    ledger = ledger or config.settings.ledger or "sqlite"
+    members = [
+        _Member(group, artifacts, ledger, colour) for group, colour in zip(chosen, cycle(_COLOURS), strict=False)
+    ]
     return _Cluster(members, config.settings.grace_s).run()
 
 
@@ -89,11 +92,13 @@ class _Member:
         starts_at: When it is to be started, on the monotonic clock; None while it runs.
     """
 
-    def __init__(self, agents: Sequence[str], command: Sequence[str], colour: Role) -> None:
+    def __init__(self, agents: Sequence[str], artifacts: str, ledger: str, colour: Role) -> None:
         self.name = ",".join(agents)
         self.starts_at: float | None = 0.0
         self._colour = colour
-        self._command = [sys.executable, "-m", "graphbus_core", *command, *(f"--only={agent}" for agent in agents)]
+        only = (f"--only={agent}" for agent in agents)
+        self._command = [sys.executable, "-m", "graphbus_core", "run", artifacts, *only]
+        self._environment = {**os.environ, LEDGER_VARIABLE: ledger}  # its password is not on the command line
         self._process: subprocess.Popen[str] | None = None
         self._reader: Thread | None = None
         self._started_at = 0.0
@@ -104,6 +109,7 @@ class _Member:
         self._started_at, self.starts_at = time.monotonic(), None
         self._process = subprocess.Popen(
             self._command,
+            env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
