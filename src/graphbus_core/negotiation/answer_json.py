@@ -39,6 +39,7 @@ _MAX_PLACES = 300
 """In a larger project the places of edits are not listed in the schema: servers limit the number of values."""
 _SENTENCE_CHARS = 400
 _TITLE_CHARS = 120
+_UNNAMED = "new_symbol"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -308,14 +309,19 @@ def _read_edit(edit: dict[str, str]) -> AnswerPart:
 
 def _name_addition(where: str, code: str) -> str:
     """Return the place of a definition that is added, ending with its name: `where` may be the class or file that gets it."""
+    symbol, name = _symbol_of(where), _name_in(code)
+    if symbol.rpartition(".")[2] == name or (name == _UNNAMED and "." in symbol):
+        return where
+    return f"{where}.{name}" if symbol else f"{where} {name}"
+
+
+def _name_in(code: str) -> str:
+    """Return the name of the definition in a code; another one if there is none, which the gate will refuse."""
     try:
         first = parse(textwrap.dedent(code)).body[0]
     except (SyntaxError, IndexError):
-        return where
-    symbol = _symbol_of(where)
-    if not isinstance(first, _DEFINITIONS) or symbol.rpartition(".")[2] == first.name:
-        return where
-    return f"{where}.{first.name}" if symbol else f"{where} {first.name}"
+        return _UNNAMED
+    return first.name if isinstance(first, _DEFINITIONS) else _UNNAMED
 
 
 def _read_evidence(evidence: dict[str, str]) -> AnswerPart:

@@ -92,7 +92,7 @@ class _EditedFiles:
             is_body: Its new code has only the statements of the function that it replaces.
 
         Raises:
-            UnusableEditError: The statements are for no function of the file, or do not parse.
+            UnusableEditError: The statements of a function leave code out.
         """
         data = self.data(change.file_path)
         if data is None:
@@ -110,14 +110,17 @@ class _EditedFiles:
 
 
 def _complete(data: bytes, change: CodeChange) -> CodeChange:
-    """Return a change of a body with its whole function as new code; raise UnusableEditError if that cannot be made."""
+    """Return a change of a body with its whole function as new code, or as it is if the gate must refuse it.
+
+    Raises:
+        UnusableEditError: The statements leave code out.
+    """
     gap = find_gap(change.new_code, "")
     if gap:  # checked before, since the rest of the function may hide it
         raise UnusableEditError(f"The edit {_BODY} {change.target} leaves code out: {clean_text(gap, 80)!r}.")
-    try:
+    with suppress(EditError):
         return complete_definition(data, change)
-    except EditError as error:
-        raise UnusableEditError(f"The edit {_BODY} {change.target} cannot be made. {error.sentence}") from None
+    return change
 
 
 def _with_expected_text(change: CodeChange, seen: str) -> CodeChange:

@@ -10,7 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.errors import ModelError
+from graphbus_core.editing.edits import apply_change
+from graphbus_core.errors import EditError, ModelError
 from graphbus_core.llm.client import Clients, Completion, ModelPrompt, ScriptedClient
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import ProposalRecord
@@ -194,9 +195,11 @@ def test_the_longest_answer_that_the_schema_admits_fits_into_the_room(base: Proj
         ("`my agents/order.py` Order", "def refund(self): ...", "`my agents/order.py` Order.refund"),
         ("agents/order.py Order.refund", "def refund(self): ...", "agents/order.py Order.refund"),
         ("agents/order.py Order", "class Order:\n    pass", "agents/order.py Order"),
-        ("agents/order.py Order", "The rules are set", "agents/order.py Order"),
-        ("agents/order.py Order", "refunds = 0", "agents/order.py Order"),
-        ("agents/order.py Order", "", "agents/order.py Order"),
+        ("agents/order.py Order", "The rules are set", "agents/order.py Order.new_symbol"),
+        ("agents/order.py", "The rules are set", "agents/order.py new_symbol"),
+        ("agents/order.py Order.refund", "The rules are set", "agents/order.py Order.refund"),
+        ("agents/order.py Order", "refunds = 0", "agents/order.py Order.new_symbol"),
+        ("agents/order.py Order", "", "agents/order.py Order.new_symbol"),
     ],
 )
 def test_the_place_of_an_addition_is_completed_with_the_name_in_its_code(where: str, code: str, named: str) -> None:
@@ -265,15 +268,21 @@ def test_a_new_body_keeps_decorators_signature_and_docstring(base: Project) -> N
 
 
 @pytest.mark.parametrize(
-    ("code", "says"),
-    [
-        ("return sum(", "not valid Python"),
-        ("x = 1\n...", "leaves code out"),
-        ("# rest of the method unchanged", "leaves code out"),
-    ],
+    ("operation", "where"),
+    [("replace_body", "Order.total"), ("replace_symbol", "Order.total"), ("add_symbol", "Order"), ("add_symbol", "")],
 )
-def test_a_body_that_is_no_code_is_refused(base: Project, code: str, says: str) -> None:
-    with pytest.raises(MalformedAnswer, match=says):
+def test_code_that_is_no_python_is_refused_by_the_gate_and_not_as_an_answer(
+    base: Project, operation: str, where: str
+) -> None:
+    edit = {"operation": operation, "where": f"agents/order.py {where}".strip(), "code": "return sum("}
+    (draft,) = answers.read_drafts(json.dumps({"proposals": [{**PROPOSAL, "edits": [edit]}]}), view_of(base))
+    with pytest.raises(EditError, match="not valid Python"):
+        apply_change(base.source("agents/order.py").data, draft.code_changes[0])
+
+
+@pytest.mark.parametrize("code", ["x = 1\n...", "# rest of the method unchanged"])
+def test_a_body_that_leaves_code_out_is_no_answer(base: Project, code: str) -> None:
+    with pytest.raises(MalformedAnswer, match="leaves code out"):
         answers.read_drafts(
             json.dumps({"proposals": [{**PROPOSAL, "edits": [{**EDITS[0], "code": code}]}]}), view_of(base)
         )
