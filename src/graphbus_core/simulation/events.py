@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ from graphbus_core.errors import Place, RunError, raise_all
 from graphbus_core.isolation import attempt
 from graphbus_core.schema.json import Json
 from graphbus_core.schema.types import Schema
-from graphbus_core.simulation.subject import RootEvent
-from graphbus_core.simulation.topics import KnownTopics
+from graphbus_core.simulation.subject import KnownTopics, RootEvent
 from graphbus_core.store import BuildArtifacts
 from graphbus_core.strict_json import loads
 
@@ -104,26 +102,3 @@ def _make_up(topic: str, schema: Schema, number: int, topics: KnownTopics) -> Ro
         payload[field.name] = f"{field.name}-{number}" if is_plain_text else samples[number % len(samples)]
     topics.check(topic, payload)
     return RootEvent(topic, payload)
-
-
-def causal_tree(events: dict[str, Any], outcomes: dict[tuple[str, str, str], list[str]], chosen: str) -> Iterator[str]:
-    """Yield the tree of the events with the same root as the chosen one, with the outcome of each attempt.
-
-    Args:
-        events: Id -> envelope, in order.
-        outcomes: (event, handler, topic) -> how its attempts were settled.
-        chosen: The id of an event, which is marked.
-    """
-    root = events[chosen].correlationid or chosen
-    stack = [("", root)]
-    while stack:
-        indent, key = stack.pop()
-        if key not in events:
-            continue
-        mark = "  <-- here" if key == chosen else ""
-        yield f"{indent}{events[key].type}  {key}{mark}"
-        for (event, handler, _), words in outcomes.items():
-            if event == key:
-                yield f"{indent}  > {handler}: {', '.join(words)}"
-        children = [each.id for each in events.values() if each.causationid == key]
-        stack += [(f"{indent}    ", child) for child in reversed(children)]

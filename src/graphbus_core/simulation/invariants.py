@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
-from graphbus_core.errors import RunError
 from graphbus_core.isolation import attempt
 from graphbus_core.ledger.envelope import Envelope
 from graphbus_core.ledger.seam import Dead
 from graphbus_core.schema.json import Json
 from graphbus_core.schema.values import clip_text
-from graphbus_core.simulation.record import LOST, REASON, SAME, SCHEMA, Record, Violation
-from graphbus_core.simulation.topics import KnownTopics
+from graphbus_core.simulation.record import LOST, SAME, Violation
 
 MEMORY = "What an agent remembers outlives its process."
 
@@ -88,68 +86,56 @@ class Snapshot(msgspec.Struct):
         states: What the agents stored.
         attributes: Agent -> attribute -> value, of those that are JSON-like.
         dead: (event, handler) -> the error of a dead letter.
-    """
-
-    events: dict[str, Envelope]
-    states: dict[str, dict[str, Any]]
-    attributes: dict[str, dict[str, Any]]
-    dead: dict[tuple[str, str], str]
-
-
-class Expected(msgspec.Struct):
-    """What a run without faults leads to, and which parts of it are the same in each such run.
-
-    Attributes:
-        snapshot: The first run.
         changing: `Agent.key`, `Agent.attribute` and ids of events whose values depend on a clock or on chance.
     """
 
-    snapshot: Snapshot
-    changing: set[str]
+    events: Mapping[str, Envelope]
+    states: States
+    attributes: States
+    dead: Mapping[tuple[str, str], str]
+    changing: Collection[str] = ()
 
 
-def expect(first: Snapshot, second: Snapshot) -> Expected:
-    """Compare two runs without faults that differ in their clock and their chance only."""
-    changing = {
-        key for key in first.events.keys() & second.events.keys() if first.events[key].data != second.events[key].data
-    }
-    for one, other in ((first.states, second.states), (first.attributes, second.attributes)):
-        for agent in one.keys() | other.keys():
-            old, new = one.get(agent, {}), other.get(agent, {})
-            changing |= {f"{agent}.{key}" for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
-    return Expected(first, changing)
+def find_changing(first: Snapshot, second: Snapshot) -> set[str]:
+    """Return what differs between two runs without faults that differ in their clock and their chance only."""
+    common = first.events.keys() & second.events.keys()
+    changing = {key for key in common if first.events[key].data != second.events[key].data}
+    for before, after in ((first.states, second.states), (first.attributes, second.attributes)):
+        changing |= {f"{agent}.{key}" for agent, key, _, _ in _differences(before, after)}
+    return changing
 
 
-def check_record(record: Record, topics: KnownTopics) -> Iterator[Violation]:
-    """Yield what is wrong with the events and deliveries of a run, without comparing it with another run."""
-    yield from record.violations
-    for event, handler, _ in record.left():
-        yield Violation(LOST, f"event {event} was never settled by {handler}", event, handler)
-    for envelope, handler, dead in record.dead:
-        if not dead.error or not dead.reason:
-            yield Violation(
-                REASON, f"the dead letter of {handler} on event {envelope.id} has none", envelope.id, handler
-            )
-    for envelope in record.events.values():
-        _, error = attempt(lambda envelope=envelope: topics.check(envelope.type, envelope.data))  # type: ignore[misc]  # as above
-        if isinstance(error, RunError):
-            yield Violation(SCHEMA, error.sentence, envelope.id)
+def _differences(before: States, after: States) -> Iterator[tuple[str, str, Json, Json]]:
+    """Yield each agent and key with its two values, if these differ."""
+    for agent in sorted(before.keys() | after.keys()):
+        old, new = before.get(agent, {}), after.get(agent, {})
+        for key in sorted(old.keys() | new.keys()):
+            if old.get(key) != new.get(key):
+                yield agent, key, old.get(key), new.get(key)
 
 
-def check_against(expected: Expected, found: Snapshot, users: UserInvariants) -> Iterator[Violation]:
+def check_against(expected: Snapshot, found: Snapshot, users: UserInvariants) -> Iterator[Violation]:
     """Yield how a run differs from one without faults."""
     yield from _check_events(expected, found)
-    yield from _compare(SAME, expected.snapshot.states, found.states, expected.changing, users)
-    yield from _compare(MEMORY, expected.snapshot.attributes, found.attributes, expected.changing, users)
+    compared = (
+        (SAME, "state", expected.states, found.states),
+        (MEMORY, "attribute", expected.attributes, found.attributes),
+    )
+    for name, kind, before, after in compared:
+        for agent, key, old, new in _differences(before, after):
+            is_known = f"{agent}.{key}" in expected.changing or _OPAQUE in (old, new)
+            if not is_known and users.is_compared(agent, key):
+                what = f"{kind} {key!r} of {agent} is {_show(new)}, and without faults {_show(old)}"
+                yield Violation(name, what, handler=agent)
 
 
-def _check_events(expected: Expected, found: Snapshot) -> Iterator[Violation]:
-    before, after = expected.snapshot, found
+def _check_events(before: Snapshot, after: Snapshot) -> Iterator[Violation]:
     for key, event in before.events.items():
+        named = f"event {key} on {event.type}"
         if key not in after.events:
-            yield Violation(LOST, f"event {key} on {event.type} was not published", event.causationid, event.source)
-        elif key not in expected.changing and event.data != after.events[key].data:
-            what = f"event {key} on {event.type} is {_show(after.events[key].data)}, and without faults {_show(event.data)}"
+            yield Violation(LOST, f"{named} was not published", event.causationid, event.source)
+        elif key not in before.changing and event.data != after.events[key].data:
+            what = f"{named} is {_show(after.events[key].data)}, and without faults {_show(event.data)}"
             yield Violation(SAME, what, key, event.source)
     for key, event in after.events.items():
         if key not in before.events:
@@ -157,27 +143,10 @@ def _check_events(expected: Expected, found: Snapshot) -> Iterator[Violation]:
             yield Violation(SAME, what, key, event.source)
     for (key, handler), error in after.dead.items():
         if (key, handler) not in before.dead:
-            yield Violation(
-                LOST, f"event {key} is a dead letter of {handler} ({error}), but not without faults", key, handler
-            )
+            what = f"event {key} is a dead letter of {handler} ({error}), but not without faults"
+            yield Violation(LOST, what, key, handler)
     for key, handler in sorted(before.dead.keys() - after.dead.keys()):
         yield Violation(SAME, f"event {key} is a dead letter of {handler} without faults only", key, handler)
-
-
-def _compare(
-    name: str, before: States, after: States, changing: set[str], users: UserInvariants
-) -> Iterator[Violation]:
-    for agent in sorted(before.keys() | after.keys()):
-        old, new = before.get(agent, {}), after.get(agent, {})
-        for key in sorted(old.keys() | new.keys()):
-            values = old.get(key), new.get(key)
-            if values[0] == values[1] or _OPAQUE in values:
-                continue
-            if f"{agent}.{key}" in changing or not users.is_compared(agent, key):
-                continue
-            kind = "state" if name == SAME else "attribute"
-            what = f"{kind} {key!r} of {agent} is {_show(new.get(key))}, and without faults {_show(old.get(key))}"
-            yield Violation(name, what, handler=agent)
 
 
 def _show(value: object) -> str:

@@ -8,39 +8,34 @@ run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from heapq import heappop, heappush
 from random import Random
-from typing import Any, NoReturn, Protocol
-
-from graphbus_core.bus.loop import current_delivery
+from typing import Any, NoReturn
 
 START = 1_767_225_600.0
 """The time at which every simulation begins: the first day of 2026."""
 
 
-class Process(Protocol):
-    """What the loop needs to know of a node."""
+class Process:
+    """Whom callbacks belong to.
 
-    is_dead: bool
-    held_until: float
-
-    def running_handler(self) -> str:
-        """Return the name of the handler that runs now; empty if none does."""
-
-
-class _Nobody:
-    """Owns the callbacks that belong to no node."""
+    Attributes:
+        is_dead: Its callbacks never run again.
+        held_until: They do not run before this time.
+    """
 
     is_dead = False
     held_until = 0.0
 
     def running_handler(self) -> str:
+        """Return the name of the handler that runs now; empty if none does."""
         return ""
 
 
-NOBODY: Process = _Nobody()
+NOBODY = Process()
+"""Owns the callbacks that belong to no node."""
 
 _process: ContextVar[Process | None] = ContextVar("graphbus_simulated_process", default=None)
 
@@ -51,16 +46,6 @@ class StuckError(Exception):
 
 class RefusedError(Exception):
     """Code has used a thread, a socket or another thing that a simulation cannot control. Its text names it and the handler."""
-
-
-class _Handle(asyncio.Handle):
-    __slots__ = ("process",)
-    process: Process
-
-
-class _TimerHandle(asyncio.TimerHandle):
-    __slots__ = ("process",)
-    process: Process
 
 
 class SimulationLoop(asyncio.BaseEventLoop):
@@ -84,8 +69,8 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self.problem: RefusedError | StuckError | None = None
         self.on_idle: Callable[[], None] = lambda: None
         self._chance = chance
-        self._ready: list[Any] = []  # of `_Handle` and `_TimerHandle`
-        self._timers: list[tuple[float, int, _TimerHandle]] = []
+        self._ready: list[tuple[Process, asyncio.Handle]] = []
+        self._timers: list[tuple[float, int, Process, asyncio.TimerHandle]] = []
         self._count = 0
         self._tasks: list[asyncio.Task[Any]] = []  # without it, tasks of crashed nodes would be collected at any moment
 
@@ -99,10 +84,8 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Schedule a callback for the node that its context belongs to, or else for the one that runs now."""
-        self._check_closed()  # type: ignore[attr-defined]  # of BaseEventLoop
-        handle = _Handle(callback, args, self, context)
-        handle.process = self._owner_of(context)
-        self._ready.append(handle)
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append((self._owner_of(context), handle))
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there is one thread
@@ -111,11 +94,9 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Schedule a callback for a time."""
-        self._check_closed()  # type: ignore[attr-defined]  # as above
-        handle = _TimerHandle(when, callback, args, self, context)
-        handle.process = self._owner_of(context)
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._count += 1
-        heappush(self._timers, (when, self._count, handle))
+        heappush(self._timers, (when, self._count, self._owner_of(context), handle))
         return handle
 
     def _owner_of(self, context: Context | None) -> Process:
@@ -140,27 +121,27 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         if self.problem is not None:
             raise self.problem
-        handle = self._take()
-        if handle is None:
+        taken = self._take()
+        if taken is None:
             before = len(self._ready)  # the callbacks of nodes that are held
             self.on_idle()
             if len(self._ready) == before:
                 self._advance()
-        elif not handle.cancelled():
-            self.here = handle.process
-            handle._run()
+        elif not taken[1].cancelled():
+            self.here = taken[0]
+            taken[1]._run()
             self.here = NOBODY
 
-    def _take(self) -> Any:
+    def _take(self) -> tuple[Process, asyncio.Handle] | None:
         """Take out and return the next callback; None if no node has one that may run now."""
         ready = self._ready
-        if len(ready) == 1 and not ready[0].process.is_dead and ready[0].process.held_until <= self.now:
+        if len(ready) == 1 and not ready[0][0].is_dead and ready[0][0].held_until <= self.now:
             return ready.pop()
-        ready[:] = [each for each in ready if not each.process.is_dead]
+        ready[:] = [each for each in ready if not each[0].is_dead]
         first: dict[Process, int] = {}
-        for index, each in enumerate(ready):
-            if each.process.held_until <= self.now:
-                first.setdefault(each.process, index)
+        for index, (process, _) in enumerate(ready):
+            if process.held_until <= self.now:
+                first.setdefault(process, index)
         if not first:
             return None
         choices = list(first.values())
@@ -168,21 +149,16 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     def _advance(self) -> None:
         """Let time pass until the next timer is due or a node that is held may go on; raise StuckError if there is neither."""
-        while self._timers and (self._timers[0][2].cancelled() or self._timers[0][2].process.is_dead):
-            heappop(self._timers)
-        times = [each.process.held_until for each in self._ready] + [when for when, _, _ in self._timers[:1]]
+        timers = self._timers
+        while timers and (timers[0][3].cancelled() or timers[0][2].is_dead):
+            heappop(timers)
+        times = [process.held_until for process, _ in self._ready] + [each[0] for each in timers[:1]]
         if not times:
-            raise StuckError("; ".join(self.describe_waiting()) or "no task is left")
+            waiting = sorted(asyncio.all_tasks(self), key=lambda each: each.get_name())
+            raise StuckError("; ".join(map(_describe_waiting, waiting)) or "no task is left")
         self.now = max(self.now, min(times))
-        while self._timers and self._timers[0][0] <= self.now:
-            self._ready.append(heappop(self._timers)[2])
-
-    def describe_waiting(self) -> Iterator[str]:
-        """Yield the name of each task that waits, with its innermost line."""
-        for task in sorted(asyncio.all_tasks(self), key=lambda each: each.get_name()):
-            frames = task.get_stack()
-            where = f" at {frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else ""
-            yield f"{task.get_name()} waits{where}"
+        while timers and timers[0][0] <= self.now:
+            self._ready.append(heappop(timers)[2:])
 
     def end(self) -> None:
         """Drop everything that was left to do, and close the loop; no code of a task runs any more, except its `finally`."""
@@ -205,9 +181,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         Raises:
             RefusedError: Always.
         """
-        delivery = current_delivery()
-        name = self.here.running_handler() if delivery is None else delivery.name
-        refusal = RefusedError(f"{name or 'Code outside of handlers'} uses {what}")
+        refusal = RefusedError(f"{self.here.running_handler() or 'Code outside of handlers'} uses {what}")
         self.problem = self.problem or refusal
         raise refusal
 
@@ -220,6 +194,13 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     def _process_events(self, event_list: Any) -> None:
         """Do nothing: there are no sockets."""
+
+
+def _describe_waiting(task: asyncio.Task[Any]) -> str:
+    """Return the name of a task that waits, with its innermost line."""
+    frames = task.get_stack()
+    where = f" at {frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else ""
+    return f"{task.get_name()} waits{where}"
 
 
 def _refuse_io(name: str) -> Callable[..., NoReturn]:

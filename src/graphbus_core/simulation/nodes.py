@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, get_args
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.loop import current_delivery
 from graphbus_core.errors import raise_all
 from graphbus_core.hosting.graph import LiveGraph, Member
 from graphbus_core.hosting.state import States
-from graphbus_core.ledger.envelope import Envelope
 from graphbus_core.ledger.memory import MemoryLedger
-from graphbus_core.ledger.seam import (
-    EngineGone,
-    Lag,
-    Lease,
-    LeaseLost,
-    Outcome,
-    StateChange,
-    StateConflict,
-    Subscription,
-)
+from graphbus_core.ledger.seam import EngineGone, LeaseLost, StateConflict, Subscription
 from graphbus_core.ledger.worker import Worker
-from graphbus_core.model.deliveries import DeadLetter
-from graphbus_core.simulation.faults import Fault, Operation
-from graphbus_core.simulation.loop import NOBODY, SimulationLoop, StuckError
-from graphbus_core.simulation.record import Record
+from graphbus_core.simulation.faults import OUTSIDE, Fault, Operation
+from graphbus_core.simulation.loop import NOBODY, Process, SimulationLoop, StuckError
+from graphbus_core.simulation.record import Record, Violation
 from graphbus_core.simulation.subject import Subject
-
-R = TypeVar("R")
 
 _SLOW_OPERATIONS, _SLOWEST_S = 0.2, 0.02
 """The share of operations that take time although nothing is wrong, and how long at most."""
 _FEW_OPERATIONS, _OPERATIONS_OF_AN_EVENT = 2_000, 200
 """A run whose nodes do more than this at the ledger does not come to rest."""
 _TWIN_AFTER_S, _TWIN_LASTS_S = 5.0, 300.0
+_OPERATIONS = get_args(Operation)
 
 
 class ProcessClock:
@@ -64,11 +53,10 @@ class ProcessClock:
         """Do nothing: the callbacks of a dead process never run."""
 
 
-class Incarnation:
-    """One start of a node: a bus with fresh agents. `Process` says what the loop uses of it."""
+class Incarnation(Process):
+    """One start of a node: a bus with fresh agents."""
 
     def __init__(self, subject: Subject, members: Sequence[Member], loop: SimulationLoop, states: States) -> None:
-        self.is_dead, self.held_until = False, 0.0
         self.clock = ProcessClock(loop)
         self.worker: Worker | None = None
         self._starting = ""
@@ -124,16 +112,21 @@ class Incarnation:
 
 
 class World:
-    """What all nodes of a run share.
+    """A run: what all its nodes share, and what came of it.
 
     Attributes:
+        nodes: The processes with agents.
+        outside: The node of the publisher.
         chance: Decides how long operations take.
+        record: All that was observed.
         plan: (node, operation, number) -> the faults that hit it.
         fired: The faults that have hit.
         operations: How many operations have begun.
         most_operations: A run in which more is done at the ledger does not come to rest.
         gone_until: The engine applies nothing before this time.
         failure: The exception that has ended a process; None if there is none.
+        violation: The first invariant that did not hold; None if all did.
+        named: What handlers did that a simulation cannot repeat, as sentences.
     """
 
     def __init__(
@@ -150,6 +143,15 @@ class World:
         self.fired: list[Fault] = []
         self.gone_until = 0.0
         self.failure: BaseException | None = None
+        self.violation: Violation | None = None
+        self.named: Sequence[str] = ()
+        self.nodes = [Node(self, name, members) for name, members in subject.nodes.items()]
+        self.outside = Node(self, OUTSIDE, ())
+
+    @property
+    def counts(self) -> Mapping[str, Mapping[Operation, int]]:
+        """Node -> operation -> how many of these were begun."""
+        return {each.name: each.counts for each in (*self.nodes, self.outside)}
 
     def note(self, who: str, what: str) -> None:
         """Add a line to the transcript."""
@@ -252,53 +254,18 @@ class FaultyLedger:
     """The connection of one process to the engine: a `Ledger` that injects the faults of the plan and notes what is applied."""
 
     def __init__(self, node: Node, incarnation: Incarnation | None) -> None:
-        self._node, self._incarnation, self._world = node, incarnation, node.world
-        self._engine, self._record = node.world.engine, node.world.record
-        self.capabilities = self._engine.capabilities
+        self._node, self._world, self._engine = node, node.world, node.world.engine
+        self._incarnation: Any = incarnation  # None for the publisher, which no fault of a process hits
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the engine; its operations go through `_do`."""
+        found = getattr(self._engine, name)
+        return partial(self._do, name) if name in _OPERATIONS else found
 
     async def open(self, subscriptions: Sequence[Subscription]) -> None:
         """See `Ledger.open`."""
         self._refuse_if_gone()
         await self._engine.open(subscriptions)
-
-    async def append(self, events: Sequence[Envelope]) -> None:
-        """See `Ledger.append`."""
-
-        async def append() -> None:
-            await self._engine.append(events)
-            self._record.note_events(events)
-            self._world.note(self._node.name, f"appends {', '.join(f'{each.type} {each.id}' for each in events)}")
-
-        await self._do("append", append)
-
-    async def claim(self, agent: str, partitions: Collection[int], limit: int = 1) -> Sequence[Lease]:
-        """See `Ledger.claim`."""
-
-        async def claim() -> Sequence[Lease]:
-            leases = await self._engine.claim(agent, partitions, limit)
-            self._record.note_claim(leases)
-            for each in leases:
-                self._world.note(self._node.name, f"gets {each.subscription.handler} {each.envelope.id} #{each.token}")
-            return leases
-
-        return await self._do("claim", claim)
-
-    async def extend(self, lease: Lease) -> Lease:
-        """See `Ledger.extend`."""
-        return await self._do("extend", lambda: self._engine.extend(lease))
-
-    async def settle(
-        self, lease: Lease, outcome: Outcome, state: Sequence[StateChange] = (), outgoing: Sequence[Envelope] = ()
-    ) -> None:
-        """See `Ledger.settle`."""
-
-        async def settle() -> None:
-            await self._engine.settle(lease, outcome, state, outgoing)
-            self._record.note_outcome(lease, outcome, outgoing)
-            word = type(outcome).__name__.lower()
-            self._world.note(self._node.name, f"settles {lease.subscription.handler} {lease.envelope.id}: {word}")
-
-        await self._do("settle", settle)
 
     async def watch(self) -> AsyncIterator[None]:
         """See `Ledger.watch`."""
@@ -311,30 +278,11 @@ class FaultyLedger:
                 raise EngineGone("it has restarted")
             yield
 
-    async def dead_letters(self, agents: Collection[str]) -> Sequence[tuple[int, DeadLetter]]:
-        """See `Ledger.dead_letters`."""
-        return await self._engine.dead_letters(agents)
-
-    async def forget(self, deliveries: Collection[int]) -> None:
-        """See `Ledger.forget`."""
-        await self._engine.forget(deliveries)
-
-    async def resume(self, build: str = "") -> int:
-        """See `Ledger.resume`."""
-        return await self._engine.resume(build)
-
-    async def lag(self) -> Sequence[Lag]:
-        """See `Ledger.lag`."""
-        return await self._engine.lag()
-
-    async def close(self) -> None:
-        """See `Ledger.close`."""
-
     def _refuse_if_gone(self) -> None:
         if self._world.loop.now < self._world.gone_until:
             raise EngineGone("it restarts")
 
-    async def _do(self, operation: Operation, work: Callable[[], Awaitable[R]]) -> R:
+    async def _do(self, operation: Any, *arguments: Any) -> Any:
         """Apply an operation, with the faults that the plan has for it."""
         world, counts = self._world, self._node.counts
         world.operations += 1
@@ -350,9 +298,14 @@ class FaultyLedger:
             world.fired.append(each)
             await self._inject_before(each)
         self._refuse_if_gone()
-        result = await work()
+        result = await self._apply(operation, arguments)
         for each in faults:
-            await self._inject_after(each, work, result)
+            await self._inject_after(each, result, lambda: self._apply(operation, arguments))
+        return result
+
+    async def _apply(self, operation: Operation, arguments: Sequence[Any]) -> Any:
+        result = await getattr(self._engine, operation)(*arguments)
+        self._world.record.note(self._world.loop.now, self._node.name, operation, arguments, result)
         return result
 
     async def _inject_before(self, fault: Fault) -> None:
@@ -365,9 +318,6 @@ class FaultyLedger:
             case "engine":
                 world.note("the engine", f"is gone for {fault.seconds:g} s")
                 world.gone_until = max(world.gone_until, world.loop.now + fault.seconds)
-        if incarnation is None:
-            return
-        match fault.kind:
             case "crash" if not fault.is_after:
                 node.crash(incarnation, fault.seconds)
                 await world.loop.create_future()
@@ -381,18 +331,18 @@ class FaultyLedger:
             case "restart":
                 node.restart(incarnation, fault.seconds)
 
-    async def _inject_after(self, fault: Fault, work: Callable[[], Awaitable[R]], result: R) -> None:
+    async def _inject_after(self, fault: Fault, result: Any, again: Callable[[], Awaitable[Any]]) -> None:
         node, incarnation, world = self._node, self._incarnation, self._world
         match fault.kind:
             case "lost":
                 raise EngineGone("the connection broke")
             case "duplicate":
                 with suppress(LeaseLost, StateConflict):
-                    await work()
-            case "crash" if incarnation is not None and fault.is_after:
+                    await again()
+            case "crash" if fault.is_after:
                 node.crash(incarnation, fault.seconds)
                 await world.loop.create_future()
-            case "lease" if incarnation is not None and isinstance(result, list) and result:
+            case "lease" if result:
                 for lease in result:
                     world.engine.deliveries[lease.delivery].due = world.loop.now
                 node.add_twin(incarnation, fault.seconds)

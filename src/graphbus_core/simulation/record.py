@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any
 
 import msgspec
 
+from graphbus_core.errors import RunError
+from graphbus_core.isolation import attempt
 from graphbus_core.ledger.envelope import Envelope
-from graphbus_core.ledger.seam import Dead, Done, Lease, Outcome, Parked, RetryAt, Subscription
+from graphbus_core.ledger.seam import Dead, Done, Lease, Outcome, Parked, Subscription
 from graphbus_core.model.topics import matches
+from graphbus_core.schema.json import Json
 
 DeliveryKey = tuple[str, str, str]
 """The id of an event, the handler, and the topic of its subscription."""
@@ -49,93 +54,119 @@ class Record:
         events: All events by id, in the order in which they were appended.
         outcomes: How each delivery was settled, attempt by attempt: `done`, `retry`, `dead`, `parked`, `released`.
         dead: The dead letters, with their events and handlers.
-        violations: What was wrong at once.
-        lines: What happened, in order; for the transcript.
-        open: How many deliveries have not ended.
+        lines: When who did what, in order; for the transcript.
     """
 
     def __init__(self, subscriptions: Sequence[Subscription]) -> None:
         self.events: dict[str, Envelope] = {}
         self.outcomes: dict[DeliveryKey, list[str]] = {}
         self.dead: list[tuple[Envelope, str, Dead]] = []
-        self.parked = 0
-        self.violations: list[Violation] = []
         self.lines: list[tuple[float, str, str]] = []
-        self.open = 0
-        self._subscriptions = subscriptions
-        self._routes: dict[str, list[Subscription]] = {}
+        self._violations: list[Violation] = []  # what was wrong at once
+        self._route = cache(lambda topic: [each for each in subscriptions if matches(each.topic, topic)])
         self._backlogs: dict[tuple[str, int], dict[DeliveryKey, Subscription]] = {}
 
-    def note_events(self, events: Iterable[Envelope]) -> None:
+    @property
+    def is_open(self) -> bool:
+        """True if a delivery has not ended."""
+        return any(self._backlogs.values())
+
+    def note(self, at: float, who: str, operation: str, arguments: Sequence[Any], result: Any) -> None:
+        """Note an operation that was applied to the ledger, with the arguments and the result that it has in `Ledger`."""
+        match operation, arguments:
+            case "append", (events,):
+                self._note_events(events)
+                said = [f"appends {', '.join(f'{each.type} {each.id}' for each in events)}"]
+            case "claim", _:
+                self._note_claim(result)
+                said = [f"gets {each.subscription.handler} {each.envelope.id} #{each.token}" for each in result]
+            case "settle", (lease, outcome, _, outgoing):
+                self._note_outcome(lease, outcome)
+                self._note_events(outgoing)
+                word = type(outcome).__name__.lower()
+                said = [f"settles {lease.subscription.handler} {lease.envelope.id}: {word}"]
+            case _:
+                return
+        self.lines += [(at, who, what) for what in said]
+
+    def _note_events(self, events: Iterable[Envelope]) -> None:
         """Note events that were appended; those that are known already change nothing."""
         for event in events:
-            if event.id in self.events:
-                continue
-            self.events[event.id] = event
-            for each in self._route(event.type):
-                backlog = self._backlogs.setdefault((each.agent, each.partition_of(event)), {})
-                backlog[event.id, each.handler, each.topic] = each
-                self.open += 1
+            if event.id not in self.events:
+                self.events[event.id] = event
+                for each in self._route(event.type):
+                    backlog = self._backlogs.setdefault((each.agent, each.partition_of(event)), {})
+                    backlog[event.id, each.handler, each.topic] = each
 
-    def _route(self, topic: str) -> list[Subscription]:
-        route = self._routes.get(topic)
-        if route is None:
-            route = self._routes[topic] = [each for each in self._subscriptions if matches(each.topic, topic)]
-        return route
-
-    def note_claim(self, leases: Sequence[Lease]) -> None:
-        """Note what was handed out by one claim, and check that nothing else of the same agent and partition comes before it."""
+    def _note_claim(self, leases: Sequence[Lease]) -> None:
+        """Check what was handed out by one claim: nothing else of the same agent and partition comes before it."""
         claimed = {_key_of(each) for each in leases}
         for lease in leases:
-            key = _key_of(lease)
-            if key not in self._backlog_of(lease):
-                what = f"{key[1]} got event {key[0]}, which was not for it or had been settled"
-                self.violations.append(Violation(ONCE, what, key[0], key[1]))
-            else:
+            event, handler, _ = key = _key_of(lease)
+            if key in self._backlog_of(lease):
                 self._check_order(lease, claimed)
+            else:
+                what = f"{handler} got event {event}, which was not for it or had been settled"
+                self._violations.append(Violation(ONCE, what, event, handler))
+
+    def _note_outcome(self, lease: Lease, outcome: Outcome) -> None:
+        event, handler, _ = key = _key_of(lease)
+        self.outcomes.setdefault(key, []).append(type(outcome).__name__.lower().removesuffix("at"))
+        if isinstance(outcome, Dead):
+            self.dead.append((lease.envelope, handler, outcome))
+        if isinstance(outcome, Done | Dead | Parked):
+            self._check_order(lease, ())
+            if self._backlog_of(lease).pop(key, None) is None:
+                self._violations.append(
+                    Violation(ONCE, f"{handler} was settled twice for event {event}", event, handler)
+                )
 
     def _check_order(self, lease: Lease, claimed: Collection[DeliveryKey]) -> None:
         """Check that no event before that of the lease is open, except those in `claimed` and those that a retry may overtake."""
-        key = _key_of(lease)
+        event, handler, _ = _key_of(lease)
         for earlier, subscription in self._backlog_of(lease).items():
-            if earlier[0] == key[0]:
+            if earlier[0] == event:
                 return
             if subscription.on_retry == "block" and earlier not in claimed:
-                what = f"{key[1]} got event {key[0]} before {earlier[1]} was done with event {earlier[0]}"
-                self.violations.append(Violation(ORDER, what, key[0], key[1]))
+                what = f"{handler} got event {event} before {earlier[1]} was done with event {earlier[0]}"
+                self._violations.append(Violation(ORDER, what, event, handler))
                 return
 
     def _backlog_of(self, lease: Lease) -> dict[DeliveryKey, Subscription]:
         return self._backlogs.get((lease.subscription.agent, lease.partition), {})
 
-    def note_outcome(self, lease: Lease, outcome: Outcome, outgoing: Sequence[Envelope]) -> None:
-        """Note how a lease was settled."""
-        key = _key_of(lease)
-        match outcome:
-            case Dead():
-                self.dead.append((lease.envelope, key[1], outcome))
-                word = "dead"
-            case Parked():
-                self.parked += 1
-                word = "parked"
-            case _:
-                word = "done" if isinstance(outcome, Done) else "retry" if isinstance(outcome, RetryAt) else "released"
-        self.outcomes.setdefault(key, []).append(word)
-        if word in ("done", "dead", "parked"):
-            self._check_order(lease, ())
-            self._end(key, lease)
-        self.note_events(outgoing)
+    def violations(self, check: Callable[[str, Json], object]) -> Iterator[Violation]:
+        """Yield what is wrong with the events and deliveries of a run that has ended, without comparing it with another run.
 
-    def _end(self, key: DeliveryKey, lease: Lease) -> None:
-        if self._backlog_of(lease).pop(key, None) is None:
-            what = f"{key[1]} was settled twice for event {key[0]}"
-            self.violations.append(Violation(ONCE, what, key[0], key[1]))
-        else:
-            self.open -= 1
+        Args:
+            check: Raises RunError for a topic and a payload that does not fit it.
+        """
+        yield from self._violations
+        for event, handler, _ in (key for backlog in self._backlogs.values() for key in backlog):
+            yield Violation(LOST, f"event {event} was never settled by {handler}", event, handler)
+        for envelope, handler, dead in self.dead:
+            if not dead.error or not dead.reason:
+                what = f"the dead letter of {handler} on event {envelope.id} has none"
+                yield Violation(REASON, what, envelope.id, handler)
+        for envelope in self.events.values():
+            _, error = attempt(lambda envelope=envelope: check(envelope.type, envelope.data))  # type: ignore[misc]  # its type is inferred as Never
+            if isinstance(error, RunError):
+                yield Violation(SCHEMA, error.sentence, envelope.id)
 
-    def left(self) -> list[DeliveryKey]:
-        """Return the deliveries that have not ended."""
-        return [key for backlog in self._backlogs.values() for key in backlog]
+    def causal_tree(self, chosen: str) -> Iterator[str]:
+        """Yield the tree of the events with the same root as the chosen one, with the outcome of each attempt."""
+        stack = [("", self.events[chosen].correlationid or chosen)]
+        while stack:
+            indent, key = stack.pop()
+            if key not in self.events:
+                continue
+            mark = "  <-- here" if key == chosen else ""
+            yield f"{indent}{self.events[key].type}  {key}{mark}"
+            for (event, handler, _), words in self.outcomes.items():
+                if event == key:
+                    yield f"{indent}  > {handler}: {', '.join(words)}"
+            children = [each.id for each in self.events.values() if each.causationid == key]
+            stack += [(f"{indent}    ", child) for child in reversed(children)]
 
 
 def _key_of(lease: Lease) -> DeliveryKey:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from contextlib import contextmanager, suppress
 from itertools import chain
 from random import Random
-from typing import TypeVar
 
 import msgspec
 
@@ -23,23 +22,13 @@ from graphbus_core.ledger.seam import EngineGone, StateChange
 from graphbus_core.ledger.worker import Attempt, run_handler
 from graphbus_core.model.messages import Event
 from graphbus_core.model.topics import matches
-from graphbus_core.simulation.faults import OUTSIDE, Fault, Operation
-from graphbus_core.simulation.invariants import (
-    Expected,
-    Snapshot,
-    View,
-    check_against,
-    check_record,
-    expect,
-    plain_attributes,
-)
+from graphbus_core.simulation.faults import Fault
+from graphbus_core.simulation.invariants import Snapshot, View, check_against, find_changing, plain_attributes
 from graphbus_core.simulation.loop import START, RefusedError, SimulationLoop, StuckError
-from graphbus_core.simulation.nodes import FaultyLedger, Incarnation, Node, World
-from graphbus_core.simulation.record import REST, Record, Violation
+from graphbus_core.simulation.nodes import FaultyLedger, Incarnation, World
+from graphbus_core.simulation.record import REST, Violation
 from graphbus_core.simulation.subject import RootEvent, Subject
 from graphbus_core.simulation.surroundings import controlled_surroundings
-
-R = TypeVar("R")
 
 _GAP_S, _PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.05, 5.0
 _PATIENCE_S = 60.0
@@ -49,25 +38,6 @@ _LONGEST_S = 30 * 86400.0
 _MOST_EVENTS = 20_000
 """A reference with more events does not come to rest."""
 _OTHER_START = START + 98_765.4321
-
-
-class Result(msgspec.Struct, frozen=True):
-    """What came of one run.
-
-    Attributes:
-        violation: The first invariant that did not hold; None if all did.
-        fired: The faults that have hit.
-        record: All that was observed.
-        counts: Node -> operation -> how many of these there were.
-        named: What handlers did that a simulation cannot repeat, as sentences.
-        attempts: How many handlers were run.
-    """
-
-    violation: Violation | None
-    fired: Sequence[Fault]
-    record: Record
-    counts: Mapping[str, Mapping[Operation, int]]
-    named: Sequence[str]
 
 
 @contextmanager
@@ -89,13 +59,14 @@ def _loop_for(
 # --- the reference ---
 
 
-def find_expected(subject: Subject, roots: Sequence[RootEvent]) -> Expected:
+def find_expected(subject: Subject, roots: Sequence[RootEvent]) -> Snapshot:
     """Return what the events lead to without faults.
 
     Raises:
         RunError: GBE667, the graph cannot be simulated.
     """
-    return expect(_run_reference(subject, roots, START, 1), _run_reference(subject, roots, _OTHER_START, 2))
+    found, other = _run_reference(subject, roots, START, 1), _run_reference(subject, roots, _OTHER_START, 2)
+    return msgspec.structs.replace(found, changing=find_changing(found, other))
 
 
 def _run_reference(subject: Subject, roots: Sequence[RootEvent], starts_at: float, seed: int) -> Snapshot:
@@ -192,8 +163,8 @@ def _snapshot(
 
 
 def run_once(
-    subject: Subject, roots: Sequence[RootEvent], seed: int, faults: Sequence[Fault], expected: Expected
-) -> Result:
+    subject: Subject, roots: Sequence[RootEvent], seed: int, faults: Sequence[Fault], expected: Snapshot
+) -> World:
     """Run the graph on a ledger with these faults, and check the invariants.
 
     Args:
@@ -208,28 +179,25 @@ def run_once(
     """
     chance = Random(f"order {seed}")
     with _loop_for(subject, chance, Random(f"chance {seed}"), START) as (loop, named):
-        world = World(subject, loop, Random(f"latency {seed}"), faults, len(expected.snapshot.events))
-        nodes = [Node(world, name, members) for name, members in subject.nodes.items()]
-        outside = Node(world, OUTSIDE, ())
+        world = World(subject, loop, Random(f"latency {seed}"), faults, len(expected.events))
         envelopes = _envelopes(roots, START)
         stuck = ""
         try:
-            loop.run_until_complete(_publish_and_rest(world, nodes, outside, envelopes))
+            loop.run_until_complete(_publish_and_rest(world, envelopes))
         except StuckError as problem:
             stuck = str(problem)
-        violation = _check(world, nodes, envelopes, stuck, expected)
-        counts = {each.name: dict(each.counts) for each in (*nodes, outside)}
-        return Result(violation, tuple(world.fired), world.record, counts, tuple(named))
+        world.violation, world.named = _check(world, envelopes, stuck, expected), tuple(named)
+        return world
 
 
-async def _publish_and_rest(world: World, nodes: Sequence[Node], outside: Node, roots: Sequence[Envelope]) -> None:
+async def _publish_and_rest(world: World, roots: Sequence[Envelope]) -> None:
     """Start all nodes, append the events in their order, and return when no delivery is open."""
     loop, record = world.loop, world.record
-    connection = FaultyLedger(outside, None)
+    connection = FaultyLedger(world.outside, None)
     await connection.open(world.subject.subscriptions)
-    for each in nodes:
+    for each in world.nodes:
         each.start()
-    all_started = asyncio.gather(*(each.started for each in nodes))
+    all_started = asyncio.gather(*(each.started for each in world.nodes))
     at_rest: asyncio.Future[None] = loop.create_future()
     is_published = False
     seen, ends_at = 0, 0.0
@@ -243,7 +211,7 @@ async def _publish_and_rest(world: World, nodes: Sequence[Node], outside: Node, 
             loop.call_later(_PATIENCE_S, look)
         if world.failure is not None:
             at_rest.set_exception(StuckError(f"an agent cannot start again ({describe_exception(world.failure)})"))
-        elif is_published and not record.open and loop.now >= ends_at and all(each.is_up for each in nodes):
+        elif is_published and not record.is_open and loop.now >= ends_at and all(each.is_up for each in world.nodes):
             at_rest.set_result(None)
         elif loop.now > START + _LONGEST_S:
             at_rest.set_exception(StuckError("it goes on for days"))
@@ -266,16 +234,14 @@ async def _reach(work: Callable[[], Awaitable[None]]) -> None:
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def _check(
-    world: World, nodes: Sequence[Node], roots: Sequence[Envelope], stuck: str, expected: Expected
-) -> Violation | None:
+def _check(world: World, roots: Sequence[Envelope], stuck: str, expected: Snapshot) -> Violation | None:
     """Return the first violation of a run that has ended."""
-    record, subject = world.record, world.subject
-    violation = next(check_record(record, subject.topics), None)
+    record, users = world.record, world.subject.users
+    violation = next(record.violations(world.subject.topics.check), None)
     if violation is not None or stuck:
         return violation or Violation(REST, stuck)
     dead = {(event.id, handler): each.error for event, handler, each in record.dead}
     states: MemoryStates = world.engine.states  # type: ignore[assignment]  # its default
-    found = _snapshot(roots, record.events, states, [each.live[-1] for each in nodes if each.live], dead)
+    found = _snapshot(roots, record.events, states, [each.live[-1] for each in world.nodes if each.live], dead)
     view = View(found.states, tuple(record.events.values()), tuple(record.dead))
-    return next(chain(check_against(expected, found, subject.users), subject.users.check(view)), None)
+    return next(chain(check_against(expected, found, users), users.check(view)), None)

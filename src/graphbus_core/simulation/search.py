@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import TypeVar
 
 import msgspec
 
-from graphbus_core.simulation.faults import KINDS, Fault, Kind, Operation, make_faults
-from graphbus_core.simulation.invariants import Expected
+from graphbus_core.simulation.faults import KINDS, Fault, Kind, make_faults
+from graphbus_core.simulation.invariants import Snapshot
+from graphbus_core.simulation.nodes import World
 from graphbus_core.simulation.record import Violation
-from graphbus_core.simulation.runs import Result, find_expected, run_once
+from graphbus_core.simulation.runs import find_expected, run_once
 from graphbus_core.simulation.subject import RootEvent, Subject
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class Failure(msgspec.Struct, frozen=True):
     seed: int
     faults: Sequence[Fault]
     events: Sequence[RootEvent]
-    result: Result
+    result: World
     violation: Violation
     all_faults: int
     all_events: int
@@ -64,13 +65,13 @@ class Simulation:
         self.expected = find_expected(subject, events)
         calm = run_once(subject, events, 0, (), self.expected)
         self.named = calm.named
-        self._counts: Mapping[str, Mapping[Operation, int]] = calm.counts
+        self._counts = calm.counts
 
     def faults_of(self, seed: int) -> list[Fault]:
         """Return the faults that a seed chooses."""
         return make_faults(Random(f"faults {seed}"), self._counts, self._kinds)
 
-    def run(self, seed: int) -> Result:
+    def run(self, seed: int) -> World:
         """Run the graph under a seed."""
         return run_once(self._subject, self._events, seed, self.faults_of(seed), self.expected)
 
@@ -95,7 +96,7 @@ class Simulation:
         result = run_once(self._subject, events, seed, faults, self._expect(events))
         return Failure(seed, faults, events, result, result.violation or violation, len(chosen), len(self._events))
 
-    def _expect(self, events: Sequence[RootEvent]) -> Expected:
+    def _expect(self, events: Sequence[RootEvent]) -> Snapshot:
         return self.expected if len(events) == len(self._events) else find_expected(self._subject, events)
 
 

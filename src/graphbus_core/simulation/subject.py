@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -17,11 +18,11 @@ from graphbus_core.ledger.memory import MemoryLedger
 from graphbus_core.ledger.seam import Subscription
 from graphbus_core.ledger.worker import Worker
 from graphbus_core.middleware import Middleware
+from graphbus_core.model.topics import Topic
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.json import Json
 from graphbus_core.simulation.invariants import UserInvariants
 from graphbus_core.simulation.surroundings import ModuleMemory
-from graphbus_core.simulation.topics import KnownTopics
 from graphbus_core.store import BuildArtifacts
 
 
@@ -30,6 +31,27 @@ class RootEvent(msgspec.Struct, frozen=True):
 
     topic: str
     payload: Json = None
+
+
+class KnownTopics:
+    """The topics of a graph; unlike `TopicContracts` it compiles the check of each topic once for all processes."""
+
+    def __init__(self, contracts: TopicContracts) -> None:
+        self._contracts = contracts
+        self.admit = cache(contracts.admit)
+
+    def learn(self, topic: Topic[Any]) -> bool:
+        """See `TopicContracts.learn`."""
+        is_new = self._contracts.learn(topic)
+        if is_new:
+            self.admit.cache_clear()
+        return is_new
+
+    def check(self, topic: str, payload: Json) -> None:
+        """Raise RunError GBE614 or GBE619 for a payload or topic that does not fit."""
+        check = self.admit(topic)
+        if check is not None:
+            check(payload)
 
 
 class Subject(msgspec.Struct):
@@ -78,16 +100,9 @@ def subject_of_build(origin: GraphOrigin, nodes: int = 0, **options: Any) -> Sub
     artifacts, modules, config = origin.artifacts, origin.modules, origin.config
     topics, members = compose_from_build(artifacts, modules, config)
     own = [each for each in sys.modules.values() if modules.is_from_project(each)]
-    settings = config.settings
-    chosen = {
-        "middleware": modules.middleware,
-        "factory": modules.factory,
-        "partitions": settings.partitions,
-        "max_hops": settings.max_hops,
-        "max_tree": settings.max_tree,
-    }
-    holders = [*own, *modules.classes.values()]
-    return _make_subject(topics, members, _groups_of(artifacts), nodes, holders, chosen | options)
+    limits = {name: getattr(config.settings, name) for name in ("partitions", "max_hops", "max_tree")}
+    chosen = limits | {"middleware": modules.middleware, "factory": modules.factory} | options
+    return _make_subject(topics, members, _groups_of(artifacts), nodes, [*own, *modules.classes.values()], chosen)
 
 
 def _make_subject(  # noqa: PLR0917 - it has two callers, here
@@ -98,25 +113,20 @@ def _make_subject(  # noqa: PLR0917 - it has two callers, here
     holders: Iterable[Any],
     options: Mapping[str, Any],
 ) -> Subject:
-    divided = divide(members, groups, nodes)
-    partitions = options.get("partitions", 1)
-    subscriptions = [each for member in members for each in _subscriptions_of(member, partitions)]
-    chosen = {"memory": ModuleMemory(holders), **options}
-    return Subject(members, KnownTopics(topics), divided, subscriptions, **chosen)
-
-
-def _subscriptions_of(member: Member, partitions: int) -> Iterable[Subscription]:
-    return [
+    subscriptions = [
         Subscription(
             agent=member.name,
             handler=f"{member.name}.{method}",
             topic=topic,
             partition_key=policy.key,
-            partitions=partitions,
+            partitions=options.get("partitions", 1),
             on_retry=policy.on_retry,
         )
+        for member in members
         for topic, method, policy in member.handlers
     ]
+    chosen = {"memory": ModuleMemory(holders), **options}
+    return Subject(members, KnownTopics(topics), divide(members, groups, nodes), subscriptions, **chosen)
 
 
 def _groups_of(artifacts: BuildArtifacts) -> list[set[str]]:

@@ -16,7 +16,7 @@ from graphbus_core.errors import Place, RunError
 from graphbus_core.hosting.graph import GraphOrigin
 from graphbus_core.hosting.imports import NodeModules
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig
-from graphbus_core.simulation.events import causal_tree, make_up_events, read_events
+from graphbus_core.simulation.events import make_up_events, read_events
 from graphbus_core.simulation.faults import Kind
 from graphbus_core.simulation.invariants import invariants_of
 from graphbus_core.simulation.record import Record, Violation
@@ -138,7 +138,7 @@ def _failure_lines(failure: Failure) -> Iterator[str]:
     concerned = _find_concerned(record, violation)
     if concerned:
         yield "Causal tree:"
-        yield from (f"  {sanitize(each)}" for each in causal_tree(record.events, record.outcomes, concerned))
+        yield from (f"  {sanitize(each)}" for each in record.causal_tree(concerned))
     yield "What happened:"
     start = record.lines[0][0] if record.lines else 0.0
     yield from (f"  {at - start:9.3f} s  {sanitize(f'{who} {what}')}" for at, who, what in record.lines[-_LINES:])
