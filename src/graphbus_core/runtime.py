@@ -205,7 +205,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Res
 def _begin_delivering(graph: LiveGraph, config: ResolvedRun) -> None:
     """Start the thread that delivers, if the graph is served or has a ledger; and let the ledger hand out events."""
     if config.is_serving or graph.ledger is not None:
-        graph.bus.start_dispatcher(interrupt_main_thread)
+        graph.bus.hosting.start_dispatcher(interrupt_main_thread)
     if graph.ledger is not None:
         graph.ledger.begin()
 
@@ -342,8 +342,8 @@ def run_runtime_pipeline(
         graph = products.get(LiveGraph)
         if graph is not None:
             graph.stop()
-            if graph.bus.interruption is not None:
-                raise graph.bus.interruption
+            if graph.bus.hosting.interruption is not None:
+                raise graph.bus.hosting.interruption
     return products[RuntimeResult]
 
 
@@ -410,7 +410,7 @@ def let_handlers_finish(signal_handler: SignalHandler, graph: LiveGraph) -> None
     The grace begins with the signal.
     """
     main_thread = threading.main_thread().ident
-    signal_handler.is_busy = lambda: graph.bus.is_drained_by(main_thread)
+    signal_handler.is_busy = lambda: graph.bus.hosting.is_drained_by(main_thread)
     signal_handler.begin_grace = graph.begin_grace
 
 

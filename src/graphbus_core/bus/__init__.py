@@ -6,6 +6,7 @@
     routes     which handlers get which topic           signatures     which arguments a handler takes
     outcomes   what follows from an attempt             failures       carries that out: retries and dead_letters
     receipts   when an event is done                    publishing, calls, closing   the operations of the bus
+    hosting    what a graph or a ledger does with it
 """
 
 from graphbus_core.bus.message_bus import MessageBus, SimpleMessageBus

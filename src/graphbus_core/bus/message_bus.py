@@ -6,15 +6,15 @@ It puts the other modules of this package together; `core` explains how an event
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from sys import exception
 from threading import get_ident
 from typing import Any, Literal, TypeVar
 
 from graphbus_core.bus.calls import CallRunner
 from graphbus_core.bus.closing import Closing, OwnerEnd
-from graphbus_core.bus.core import NEVER_FREE, RUNNING, Core, Delivery
-from graphbus_core.bus.dead_letters import DeadLetterKeeper, DeadLetters
+from graphbus_core.bus.core import RUNNING, Core
+from graphbus_core.bus.dead_letters import DeadLetters
 from graphbus_core.bus.failures import Failures
+from graphbus_core.bus.hosting import Hosting
 from graphbus_core.bus.loop import LoopDriver, current_delivery
 from graphbus_core.bus.publishing import Publisher
 from graphbus_core.bus.receipts import Receipt
@@ -64,6 +64,9 @@ class MessageBus:
         middleware: Wraps every handler, the first one outermost.
         clock: The source of time. A clock that is passed here is not closed with the bus.
         dispatcher: Deliver on one thread of its own; a publish outside of handlers then only queues and returns a Receipt.
+
+    Attributes:
+        hosting: What a graph, a ledger and a simulation do with their bus.
     """
 
     def __init__(
@@ -105,6 +108,9 @@ class MessageBus:
             notifier=self._notifier,
             own_clock=used if clock is None else None,
         )
+        self.hosting = Hosting(
+            self._core, self._sync, self._publisher, self._calls, letters=self._letters, notifier=self._notifier
+        )
         self._learn = learn
         self._dispatches = self._routes.dispatches
         self._queue, self._history = self._core.queue, self._core.history
@@ -114,7 +120,7 @@ class MessageBus:
         self._waiting = self._notifier.waiting
         self._on_root = bool(on_root)
         if dispatcher:
-            self.start_dispatcher()
+            self._sync.start_dispatcher()
 
     def _put_in_lane(self, subscription: LiveSubscription, call: Callable[[Event], object], event: Event) -> None:
         """Call `SyncDriver.put_in_lane`; the driver does not exist yet when `Routes` is created with this function."""
@@ -171,10 +177,6 @@ class MessageBus:
             finally:
                 self._core.turn.append(None)
             self._sync.wake_after_change()
-
-    def use_lane(self, owner: str) -> None:
-        """From now on run handlers and calls of this owner on the event loop, one at a time, as if it had an async handler."""
-        self._routes.use_lane(owner)
 
     @property
     def subscriptions(self) -> tuple[LiveSubscription, ...]:
@@ -330,38 +332,6 @@ class MessageBus:
         """
         self._sync.adopt_loop()
 
-    def deliver_again(self, event: Event, subscription: LiveSubscription | None, attempt: int = 1) -> None:
-        """Queue an event again, for one subscription or for all (None); another thread delivers it. Safe from any thread.
-
-        Events that the handler publishes get the same ids as at the first attempt.
-
-        Args:
-            event: The event, as it was delivered before.
-            subscription: If it is removed before the delivery, the event becomes a dead letter.
-            attempt: The number of this attempt.
-        """
-        self._sync.deliver_again(event, subscription, attempt)
-
-    def deliver_once_more(self, event: Event, subscription: LiveSubscription | None) -> Receipt:
-        """Queue an event again, for one subscription or for all (None), and return a receipt that follows what it causes.
-
-        Another thread delivers it, or `wait_for`. Until `release_dead_letters`, its dead letters do not go to the keeper.
-
-        Raises:
-            RunError: GBE615 closed bus, GBE648 inside a handler.
-        """
-        sync = self._sync
-        sync.refuse_in_handler()
-        if sync.is_closing:
-            raise RunError("GBE615", topic=event.topic)
-        self._letters.claim(event)
-        receipt = Receipt(event.root, sync.is_handling)
-        receipt.call_when_done(self._notifier.notify)
-        self._core.receipts.open(receipt)
-        self._queue.append(sync.queue_entry(event, subscription))
-        self._notifier.notify()
-        return receipt
-
     # --- calls ---
 
     def run(self, work: Callable[[], R], *, owner: str = "") -> R | Awaitable[R]:
@@ -379,44 +349,6 @@ class MessageBus:
             RunError: GBE618 if the bus is closed first; GBE628 in a `def` handler that runs on the event loop.
         """
         return self._calls.run(work, owner)
-
-    def caller(self, function: Callable[[A], Any], *, owner: str = "") -> Callable[[A], Any]:
-        """Return a function that passes its argument to `function` as `run` does, on a faster path while the bus is free.
-
-        Args:
-            function: A function of an agent without async handlers.
-            owner: The name of this agent.
-        """
-        core, sync, queue, called = self._core, self._sync, self._queue, ((owner, owner),)
-
-        def call(argument: A) -> Any:
-            turn = core.turn_of_callers
-            if not turn or queue or core.round.event is not None:
-                return self._calls.run(lambda: function(argument), owner)
-            try:
-                del turn[0]  # see `Core.take_turn`
-            except IndexError:
-                return self._calls.run(lambda: function(argument), owner)
-            has_returned = False
-            try:
-                core.deliverer, sync.called = get_ident(), called
-                result = function(argument)
-                has_returned = True
-            finally:
-                sync.called = ()
-                try:
-                    if queue and (has_returned or isinstance(exception(), Exception)):
-                        sync.drain()  # not after a KeyboardInterrupt: that stops the delivery
-                finally:
-                    core.deliverer = 0
-                    turn.append(None)
-                    if self._notifier.waiting:
-                        self._notifier.notify()
-            if queue or core.turn_of_callers is not turn:
-                sync.wait_until(sync.is_quiet)
-            return result
-
-        return call
 
     def request(
         self, topic: str | Topic[Any], payload: Json = None, timeout_s: float | None = 30.0, *, src: str = ""
@@ -463,10 +395,6 @@ class MessageBus:
 
         return sync.wait_until_or_raise(lambda: sync.is_at_rest(is_done), timeout_s)
 
-    def refuse_in_handler(self) -> None:
-        """Raise RunError GBE648 inside a handler: waiting there for deliveries would wait for the handler itself."""
-        self._sync.refuse_in_handler()
-
     def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
         """Deliver, or wait while others do, until a receipt is done; False if it is not done.
 
@@ -484,47 +412,6 @@ class MessageBus:
         return receipt.is_done or (not is_reached and receipt.wait(_PATIENCE_S))
 
     # --- life ---
-
-    def start_dispatcher(self, on_interruption: Callable[[], None] = lambda: None) -> None:
-        """Start a thread that delivers from now on; a publish outside of handlers then only queues.
-
-        Args:
-            on_interruption: Called on that thread after a KeyboardInterrupt, SystemExit or CancelledError in a handler has ended
-                it. The queue is kept, and `close` delivers it.
-        """
-        self._sync.start_dispatcher(on_interruption)
-
-    def use_ledger(self, outlet: Callable[[Event], None]) -> None:
-        """From now on pass published events to `outlet` instead of delivering them; `deliver` delivers what a ledger hands out.
-
-        An event that a handler of such a delivery publishes is collected in its `outbox` instead.
-        """
-        self._core.turn_of_callers = NEVER_FREE
-        self._publisher.outlet = outlet
-
-    def deliver(self, delivery: Delivery) -> None:
-        """Call `CallRunner.deliver`."""
-        self._calls.deliver(delivery)
-
-    @property
-    def letters(self) -> DeadLetters:
-        """The dead letters and the log of failures."""
-        return self._letters
-
-    @property
-    def is_dispatcher_lost(self) -> bool:
-        """True if the dispatcher thread has ended before the bus was closed, because of an exception: see `interruption`."""
-        dispatcher = self._sync.dispatcher
-        return dispatcher is not None and not dispatcher.is_alive()
-
-    @property
-    def interruption(self) -> BaseException | None:
-        """The exception that ended the dispatcher, if any."""
-        return self._sync.interruption
-
-    def is_drained_by(self, thread: int | None) -> bool:
-        """True while the thread with this id (`threading.get_ident()`) delivers events."""
-        return self._core.deliverer == thread
 
     def close(
         self, grace_s: float = 10.0, last: Callable[[], None] | None = None, ends: Iterable[OwnerEnd] = ()
@@ -572,23 +459,6 @@ class MessageBus:
     def dead_letters(self) -> tuple[DeadLetter, ...]:
         """Return the last dead letters, oldest first."""
         return tuple(self._letters.latest.copy())
-
-    def release_dead_letters(self, event: Event) -> tuple[DeadLetter, ...]:
-        """Return the dead letters of an event that `deliver_once_more` has queued so far; later ones go to the keeper."""
-        return self._letters.release(event)
-
-    def forget_dead_letter(self, letter: DeadLetter) -> None:
-        """Remove a letter from `dead_letters()`, if it is there; it stays counted."""
-        self._letters.forget(letter)
-
-    @property
-    def keeper(self) -> DeadLetterKeeper | None:
-        """A function that is called with every dead letter, on the thread that records the letter. It must not raise."""
-        return self._letters.keeper
-
-    @keeper.setter
-    def keeper(self, keeper: DeadLetterKeeper | None) -> None:
-        self._letters.keeper = keeper
 
     def statistics(self) -> Statistics:
         """Return how many events were published, delivered, failed and so on so far."""

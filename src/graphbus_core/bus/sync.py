@@ -46,6 +46,8 @@ class SyncDriver:
     """Delivers on threads, and lets threads wait for conditions meanwhile.
 
     Attributes:
+        start_thread: Calls a function on a new thread.
+        wait_for_change: See `Notifier.wait`.
         loop: The driver on the event loop, once one is needed.
         inner: The request whose handler the thread with the turn is calling, or the delivery on the loop for which it runs a
             job; None otherwise. It takes the place of the round as the cause of what is published.
@@ -65,6 +67,8 @@ class SyncDriver:
 
     def __init__(self, core: Core, failures: Failures, notifier: Notifier, clock: Clock) -> None:
         self._core, self._failures, self._notifier, self._clock = core, failures, notifier, clock
+        self.start_thread: Callable[[Callable[[], None]], object] = _start_thread
+        self.wait_for_change = notifier.wait
         self.time = time if isinstance(clock, SystemClock) else clock.time
         self.loop: LoopDriver | None = None
         self.inner: Delivery | None = None
@@ -90,19 +94,12 @@ class SyncDriver:
 
     # --- which thread delivers ---
 
-    def deliver_again(self, event: Event, subscription: LiveSubscription | None, attempt: int = 1) -> None:
-        """Queue an event once more, for one subscription or for all (None), and let another thread deliver it."""
-        if self._core.receipts.followed:
-            self._core.receipts.hold(event)
-        self._core.queue.append(self.queue_entry(event, subscription, attempt))
-        self.wake_other_thread()
-
-    def queue_entry(self, event: Event, subscription: LiveSubscription | None, attempt: int = 1) -> Event | Delivery:
+    def queue_entry(self, event: Event, subscription: LiveSubscription | None) -> Event | Delivery:
         """Return the queue entry that delivers an event to one subscription, or to all subscriptions of its topic (None)."""
         if subscription is None:
             return event
         timeout_s = subscription.policy.timeout_s
-        return Delivery(subscription.call, subscription.lane, event, subscription, attempt=attempt, timeout_s=timeout_s)
+        return Delivery(subscription.call, subscription.lane, event, subscription, timeout_s=timeout_s)
 
     @property
     def is_inside(self) -> bool:
@@ -127,7 +124,7 @@ class SyncDriver:
     def wake_other_thread(self) -> None:
         """Make another thread deliver: wake those that wait, or start one if none waits and the turn is free."""
         if self.dispatcher is None and not self._notifier.waiting and self._core.turn:
-            Thread(target=self.drain_if_free, name="graphbus-drain").start()
+            self.start_thread(self.drain_if_free)
         self._notifier.notify()
 
     def _may_deliver(self) -> bool:
@@ -396,8 +393,13 @@ class SyncDriver:
 
     # --- the dispatcher ---
 
-    def start_dispatcher(self, on_interruption: Callable[[], None]) -> None:
-        """Start the dispatcher thread; it calls `on_interruption` if a KeyboardInterrupt or the like in a handler ends it."""
+    def start_dispatcher(self, on_interruption: Callable[[], None] = lambda: None) -> None:
+        """Start a thread that delivers from now on; a publish outside of handlers then only queues.
+
+        Args:
+            on_interruption: Called on that thread after a KeyboardInterrupt, SystemExit or CancelledError in a handler has ended
+                it. The queue is kept, and `close` delivers it.
+        """
         self._on_interruption = on_interruption
         self._failures.is_served = True
         self._core.turn_of_callers = NEVER_FREE
@@ -419,7 +421,7 @@ class SyncDriver:
             raised = self.first_raised()
             if raised is not None:
                 raise raised
-            self._notifier.wait(lambda: self.is_stopping or self.raised or self.has_work())
+            self.wait_for_change(lambda: self.is_stopping or self.raised or self.has_work())
 
     # --- waiting ---
 
@@ -474,7 +476,7 @@ class SyncDriver:
             left_s = min(ends) - monotonic() if ends else None
             if left_s is not None and left_s <= 0:
                 return False
-            self._notifier.wait(lambda: is_so() or self.has_work() or self._must_raise() or self.is_over, left_s)
+            self.wait_for_change(lambda: is_so() or self.has_work() or self._must_raise() or self.is_over, left_s)
 
     def _must_raise(self) -> bool:
         """True if this thread must raise an exception of a handler on the loop; with a dispatcher, that thread raises it."""
@@ -526,7 +528,7 @@ class SyncDriver:
                     self._run_thread_job(thread_job, busy)
                     continue
                 left_s = None if deadline is None else deadline - monotonic()
-                if not self._notifier.wait(lambda: is_so() or self._has_job_for_others(busy), left_s):
+                if not self.wait_for_change(lambda: is_so() or self._has_job_for_others(busy), left_s):
                     return False
         finally:
             self.suspended = before
@@ -575,3 +577,7 @@ class SyncDriver:
 
         self._failures.dead_letter_rest(is_abandoned=self.is_abandoned, left_in_lanes=left_in_lanes)
         self._notifier.notify()
+
+
+def _start_thread(work: Callable[[], None]) -> None:
+    Thread(target=work, name="graphbus-drain").start()

@@ -275,11 +275,11 @@ def compile_call(
     schema = method.plain_schema  # None if arguments are converted, which the faster function below cannot do
     order = None if schema is None else _positional_order(bound, schema)
     if schema is None or order is None:
-        return bus.caller(call_plainly, owner=agent)
+        return bus.hosting.caller(call_plainly, owner=agent)
     function = checked_call_for(
         schema, order, bound, method.promised_schema, otherwise=call_plainly, release=method.release
     )
-    return bus.caller(function, owner=agent)
+    return bus.hosting.caller(function, owner=agent)
 
 
 def _positional_order(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | None:

@@ -70,7 +70,7 @@ class Replayer:
         """
         subscription = find_subscription(self._graph.bus, letter)
         event = once_more(letter.event)
-        receipt = self._graph.bus.deliver_once_more(event, subscription)
+        receipt = self._graph.bus.hosting.deliver_once_more(event, subscription)
         self._running.append((letter, event, receipt))
         self._graph.wait_for(receipt, is_rest_enough=len(self._running) < _MOST_WAITING)
         self.note_finished()
@@ -90,10 +90,10 @@ class Replayer:
             if not receipt.is_done:
                 self._running.append((letter, event, receipt))
                 continue
-            new_letters = bus.release_dead_letters(event)
+            new_letters = bus.hosting.letters.release(event)
             is_stopped = any(each.reason == "closed" for each in new_letters)
             for each in new_letters if is_stopped else (letter,):
-                bus.forget_dead_letter(each)
+                bus.hosting.letters.forget(each)
             if not is_stopped:
                 self._note(letter, new_letters)
 
@@ -114,8 +114,8 @@ def replay_all(graph: _Graph, letters: Iterable[DeadLetter] | None) -> tuple[Dea
 
     def note(letter: DeadLetter, new_letters: tuple[DeadLetter, ...]) -> None:
         results[id(letter)] = new_letters
-        if isinstance(bus.keeper, DeadLetterKeeper):
-            bus.keeper.write_replay_result(letter, new_letters)
+        if isinstance(bus.hosting.letters.keeper, DeadLetterKeeper):
+            bus.hosting.letters.keeper.write_replay_result(letter, new_letters)
 
     selected = tuple(bus.dead_letters() if letters is None else letters)
     for letter in selected:

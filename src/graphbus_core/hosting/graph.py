@@ -103,6 +103,7 @@ class LiveGraph:
     Args:
         members: The agents to create and connect, in the order of activation.
         state_path: The file of the agents' states; empty: the states live in memory until the graph stops.
+        states: The states themselves, in place of those of a file.
 
     Attributes:
         bus: The message bus that connects the agents.
@@ -118,7 +119,13 @@ class LiveGraph:
     """
 
     def __init__(
-        self, bus: MessageBus, members: Iterable[Member], *, grace_s: float = 10.0, state_path: str = ""
+        self,
+        bus: MessageBus,
+        members: Iterable[Member],
+        *,
+        grace_s: float = 10.0,
+        state_path: str = "",
+        states: States | None = None,
     ) -> None:
         self.bus = bus
         self.nodes: dict[str, GraphBusNode] = {}
@@ -132,7 +139,7 @@ class LiveGraph:
         self.confinement: tuple[str, ...] = ()
         self.ledger: GraphLedger | None = None
         self._calls: dict[str, dict[str, Call]] = {}
-        self._states = States(state_path)
+        self._states = States(state_path) if states is None else states
         self._at_end: list[Callable[[], None]] = [self._states.close]
         self._started: set[str] = set()
         self._replaying = Lock()
@@ -275,7 +282,7 @@ class LiveGraph:
             RunError: GBE648 inside of a handler.
         """
         if self.ledger is not None:
-            self.bus.refuse_in_handler()
+            self.bus.hosting.refuse_in_handler()
             return self.ledger.settle(timeout_s)
         return self.bus.settle(timeout_s)
 
@@ -301,7 +308,7 @@ class LiveGraph:
         """
         from graphbus_core.hosting.dead_letters import replay_all
 
-        self.bus.refuse_in_handler()
+        self.bus.hosting.refuse_in_handler()
         with self._replaying:
             return replay_all(self, letters)
 
@@ -338,9 +345,8 @@ class LiveGraph:
                 then()
 
         try:
-            self._make_nodes(problems)
-            if not problems:
-                self.bus.run(start_all)
+            self.make_nodes()
+            self.bus.run(start_all)
             is_started = not problems
         finally:
             if not is_started:
@@ -387,8 +393,14 @@ class LiveGraph:
         """Register a function to call after the graph has stopped; the last one registered is called first."""
         self._at_end.append(clean_up)
 
-    def _make_nodes(self, problems: list[GraphBusError]) -> None:
-        """Create and subscribe all agents, and add the errors that stop the graph to `problems`."""
+    def make_nodes(self) -> None:
+        """Create and subscribe all agents, without starting them; `start` does both.
+
+        Raises:
+            RunError: GBE603, GBE611, GBE656, GBE657; see `start`.
+            SeveralErrors: For more than one of them.
+        """
+        problems: list[GraphBusError] = []
         for member in self._members.values():
             kind = member.node
             node, error = attempt(lambda kind=kind: make_node(kind, self.factory) if isinstance(kind, type) else kind)  # type: ignore[misc]
@@ -399,12 +411,13 @@ class LiveGraph:
                 self.nodes[member.name] = node
                 own_problems = self._subscribe_handlers(member, node)
             problems += self._leave_out(member.name, own_problems)
+        raise_all(problems)
 
     def _subscribe_handlers(self, member: Member, node: GraphBusNode) -> list[GraphBusError]:
         """Subscribe the handlers of an agent, and return the errors of those that the bus refuses."""
         problems: list[GraphBusError] = []
         if member.is_async:
-            self.bus.use_lane(member.name)
+            self.bus.hosting.use_lane(member.name)
         for topic, method, policy in member.handlers:
             handler = getattr(node, method)
             name = f"{member.name}.{method}"
@@ -518,23 +531,23 @@ def _keep_dead_letters(graph: LiveGraph, config: ResolvedRun, *, is_opened: bool
     keeper = DeadLetterKeeper(f"{config.state_dir}/{FILE}")
     if is_opened:
         keeper.open()
-    graph.bus.keeper = keeper
+    graph.bus.hosting.letters.keeper = keeper
     graph.at_end(keeper.close)
 
 
 def _keep_once_state_exists(graph: LiveGraph, config: ResolvedRun) -> None:
     """Save the dead letters that come once a state file exists, so that graphs without state never import SQLite."""
-    path, lock = state_path(config), Lock()
+    path, lock, letters = state_path(config), Lock(), graph.bus.hosting.letters
 
     def keep(letter: DeadLetter) -> None:
         # The first letter after the state file was created replaces this function by a real keeper.
         with lock:
-            if graph.bus.keeper is keep and os.path.exists(path):
+            if letters.keeper is keep and os.path.exists(path):
                 _keep_dead_letters(graph, config)
-        if graph.bus.keeper is not keep and graph.bus.keeper is not None:
-            graph.bus.keeper(letter)
+        if letters.keeper is not keep and letters.keeper is not None:
+            letters.keeper(letter)
 
-    graph.bus.keeper = keep
+    letters.keeper = keep
 
 
 def _read_first_bytes(path: str) -> bytes:

@@ -164,7 +164,7 @@ class Worker:
         self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._appending: set[asyncio.Task[Any]] = set()
-        bus.use_ledger(self.publish)
+        bus.hosting.use_ledger(self.publish)
 
     # --- life ---
 
@@ -192,7 +192,7 @@ class Worker:
 
     async def _hand_over_dead_letters(self) -> None:
         """Pass dead letters that an ended process has left in the engine to the keeper of the bus."""
-        keeper, agents = self._bus.keeper, sorted({agent_of(name) for name, _ in self._hosted})
+        keeper, agents = self._bus.hosting.letters.keeper, sorted({agent_of(name) for name, _ in self._hosted})
         if keeper is None:
             return
         for number, letter in await self._reach(lambda: self._ledger.dead_letters(agents)):
@@ -370,7 +370,7 @@ class Worker:
         else:
             self._count(outcome)
             self._record(lease, outcome, attempt)
-            if isinstance(outcome, Dead) and self._bus.keeper is not None:
+            if isinstance(outcome, Dead) and self._bus.hosting.letters.keeper is not None:
                 await self._forget(lease.delivery)
         return True
 
@@ -379,7 +379,7 @@ class Worker:
 
     def _record(self, lease: Lease, outcome: Outcome, attempt: Attempt | None) -> None:
         """Log a failure as a bus without a ledger does, and keep a dead letter in its memory, too."""
-        letters, event, handler = self._bus.letters, lease.envelope.to_event(), lease.subscription.handler
+        letters, event, handler = self._bus.hosting.letters, lease.envelope.to_event(), lease.subscription.handler
         if isinstance(outcome, RetryAt):
             attempts, delay_s = self._policy_of(lease).retries + 1, outcome.at - self._clock.time()
             letters.log_retry(event, handler, outcome.error, attempt=lease.attempt, of=attempts, delay_s=delay_s)
@@ -500,7 +500,7 @@ def run_handler(
 
     outbox: list[Event] = []
     policy = subscription.policy
-    bus.deliver(
+    bus.hosting.deliver(
         Delivery(
             call_async if subscription.is_async else call,
             subscription.lane,

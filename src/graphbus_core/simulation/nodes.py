@@ -10,8 +10,6 @@ from random import Random
 from typing import Any, get_args
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.loop import current_delivery
-from graphbus_core.errors import raise_all
 from graphbus_core.hosting.graph import LiveGraph, Member
 from graphbus_core.hosting.state import States
 from graphbus_core.ledger.memory import MemoryLedger
@@ -68,16 +66,16 @@ class Incarnation(Process):
             max_tree=subject.max_tree,
             clock=self.clock,
         )
-        self.graph = LiveGraph(self.bus, members)
+        self.bus.hosting.use_no_threads(
+            loop.call_soon, lambda: loop.refuse("an agent with `async def` handlers from a plain `def`, and blocks")
+        )
+        self.graph = LiveGraph(self.bus, members, states=states)
         self.graph.factory = subject.factory
-        self.graph._states = states  # those of the run: they outlive this process
         self._async = [each.name for each in members if each.is_async]
-        self._keep_on_one_thread(loop)
 
     def running_handler(self) -> str:
         """Return the name of the handler that runs now; empty if none does."""
-        delivery = current_delivery() or self.bus._sync.inner
-        return self._starting if delivery is None else delivery.name
+        return self.bus.hosting.running_handler or self._starting
 
     async def start_agents(self) -> None:
         """Create, subscribe and start the agents.
@@ -86,9 +84,7 @@ class Incarnation(Process):
             GraphBusError: An agent cannot be created or subscribed.
             Exception: What an `on_start` raises.
         """
-        problems: list[Any] = []
-        self.graph._make_nodes(problems)
-        raise_all(problems)
+        self.graph.make_nodes()
         for name, node in self.graph.nodes.items():
             if name not in self._async:
                 self._starting = f"{name}.on_start"
@@ -99,16 +95,6 @@ class Incarnation(Process):
             self._starting = f"{name}.on_start"
             await self.bus.run(self.graph.nodes[name].on_start, owner=name)  # type: ignore[misc]  # on a loop it is awaitable
         self._starting = ""
-
-    def _keep_on_one_thread(self, loop: SimulationLoop) -> None:
-        """Let the bus do on the loop what it would do on another thread, and refuse to block the loop."""
-        sync = self.bus._sync
-
-        def wait(is_so: Callable[[], object], _timeout_s: float | None = None) -> bool:
-            return bool(is_so()) or loop.refuse("an agent with `async def` handlers from a plain `def`, and blocks")
-
-        sync.wait_in_handler = wait  # type: ignore[assignment, method-assign]  # the simulation has one thread
-        sync.wake_other_thread = lambda: loop.call_soon(sync.drain_if_free)  # type: ignore[assignment, method-assign]  # as above
 
 
 class World:

@@ -97,7 +97,7 @@ async def _handle_in_order(
 ) -> Snapshot:
     """Handle events in one process, one after the other; what each handler publishes comes after all that waits."""
     waiting: deque[Event] = deque()
-    process.bus.use_ledger(waiting.append)
+    process.bus.hosting.use_ledger(waiting.append)
     await process.start_agents()
     waiting.extend(each.to_event() for each in roots)
     events: dict[str, Envelope] = {}

@@ -257,7 +257,7 @@ def test_work_for_an_agent_with_async_handlers_runs_on_its_lane(bus: MessageBus)
         await asyncio.sleep(0)
         return threading.get_ident()
 
-    bus.use_lane("Agent")
+    bus.hosting.use_lane("Agent")
     where = bus.run(compute, owner="Agent")
     assert where != threading.get_ident()
     assert bus.run(threading.get_ident, owner="Agent") == where
@@ -280,7 +280,7 @@ def test_an_async_handler_awaits_work_of_others(bus: MessageBus) -> None:
         except ZeroDivisionError:
             results.append("refused")
 
-    bus.use_lane("Other")
+    bus.hosting.use_lane("Other")
     bus.subscribe("/A/B", ask, owner="Asker")
     bus.publish("/A/B")
     assert results == [threading.get_ident(), 2, "refused"]

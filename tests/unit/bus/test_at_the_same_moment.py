@@ -15,6 +15,7 @@ from graphbus_core.bus.loop import LoopDriver
 from graphbus_core.errors import RunError
 from graphbus_core.model.deliveries import DeliveryPolicy
 from tests.fakes.pausing import comes_true
+from tests.fakes.queued_again import deliver_again
 from tests.patience import PATIENCE_S
 
 
@@ -197,7 +198,7 @@ def test_the_turn_may_be_taken_between_looking_and_taking(monkeypatch: pytest.Mo
         bus._core.turn_of_callers = Gone()
         bus._core.turn = []
         bus.publish("/A/B")
-        call = bus.caller(lambda _nothing: heard.append("called"))
+        call = bus.hosting.caller(lambda _nothing: heard.append("called"))
         bus._core.turn = bus._core.turn_of_callers = turn
         bus._sync.drain_if_free()
         assert heard == ["heard"] * 2
@@ -286,7 +287,7 @@ def test_what_is_delivered_again_while_somebody_follows_it_is_followed_too() -> 
         receipt = bus.publish("/A/B")
         assert receipt is not None
         assert begun.wait(PATIENCE_S)
-        bus.deliver_again(receipt.event, subscription)
+        deliver_again(bus, receipt.event, subscription)
         may_end.set()
         assert receipt.wait(PATIENCE_S)
     assert heard == [receipt.event.event_id] * 2
@@ -415,7 +416,7 @@ def test_who_waits_for_a_call_behind_a_handler_that_keeps_the_loop_to_itself_is_
             told.append(error.code)
 
     bus.subscribe("/A/B", blocks, owner="Agent")
-    bus.use_lane("Other")
+    bus.hosting.use_lane("Other")
     threads = [threading.Thread(target=bus.publish, args=("/A/B",)), threading.Thread(target=call)]
     threads[0].start()
     assert begun.wait(PATIENCE_S)
@@ -437,7 +438,7 @@ def test_an_event_of_a_topic_that_is_not_admitted_any_more_is_delivered() -> Non
     heard: list[str] = []
     with MessageBus(admit=admit) as bus:
         bus.subscribe("/**", lambda event: heard.append(event.topic))
-        bus.deliver_again(Event("/Old/Topic"), None)
+        deliver_again(bus, Event("/Old/Topic"), None)
         assert bus.settle(PATIENCE_S)
         assert heard == ["/Old/Topic"]
         assert bus.statistics().published == bus.statistics().delivered == 1

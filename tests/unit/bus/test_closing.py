@@ -153,7 +153,7 @@ def test_the_loop_still_runs_for_the_last_call() -> None:
         return threading.current_thread().name
 
     bus = MessageBus()
-    bus.use_lane("Agent")
+    bus.hosting.use_lane("Agent")
     names: list[object] = []
     bus.close(last=lambda: names.append(bus.run(last, owner="Agent")))
     assert names == ["graphbus-loop"]
@@ -162,7 +162,7 @@ def test_the_loop_still_runs_for_the_last_call() -> None:
 
 def test_a_call_that_waits_for_a_cancelled_method_is_refused() -> None:
     bus = MessageBus()
-    bus.use_lane("Agent")
+    bus.hosting.use_lane("Agent")
     codes: list[str] = []
 
     def ask() -> None:

@@ -21,7 +21,7 @@ def test_a_handler_of_another_thread_may_begin_while_somebody(way: str) -> None:
         bus.publish("/A/Async")
         under_way = bus._core.under_way
         bus.subscribe("/A/B", lambda: 1)
-        call = bus.caller(lambda _nothing: 1)
+        call = bus.hosting.caller(lambda _nothing: 1)
         does: dict[str, Callable[[], object]] = {
             "publishes": lambda: bus.publish("/A/B"),
             "calls": lambda: call(None),

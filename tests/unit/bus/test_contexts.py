@@ -111,7 +111,7 @@ class Busy(GraphBusNode):
 def test_all_that_an_agent_on_the_loop_does_is_done_in_one_context(dispatcher: bool) -> None:
     with connect(Busy, on_error="isolate") as graph:
         if dispatcher:
-            graph.bus.start_dispatcher()
+            graph.bus.hosting.start_dispatcher()
         for _ in range(2):
             for topic in ("/A/Waits", "/A/Plain", "/A/Fails"):
                 graph.publish(topic)

@@ -12,6 +12,7 @@ from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Handling
+from tests.fakes.queued_again import deliver_again
 
 
 def wait_until(condition) -> None:
@@ -42,7 +43,7 @@ def test_a_further_attempt_goes_to_one_handler_and_makes_the_same_children(kind:
         bus.subscribe("/A/Child", lambda event: made.append(event.event_id))
         bus.publish("/A/B")
         event = bus.history()[0]
-        bus.deliver_again(event, subscription, 2)
+        deliver_again(bus, event, subscription, 2)
         wait_until(lambda: len(made) == 4)
     assert sorted(log) == ["again", "again", "other"]
     assert made[:2] == made[2:]
@@ -56,7 +57,7 @@ def test_a_further_attempt_for_a_handler_that_is_gone_is_nothing() -> None:
         subscription = bus.subscribe("/A/B", lambda: log.append(1))
         bus.publish("/A/B")
         bus.unsubscribe(subscription)
-        bus.deliver_again(bus.history()[0], subscription, 2)
+        deliver_again(bus, bus.history()[0], subscription, 2)
     assert log == [1]
 
 
@@ -70,7 +71,7 @@ def test_middleware_is_told_which_attempt_it_is() -> None:
     with MessageBus(middleware=[watch]) as bus:
         subscription = bus.subscribe("/A/B", lambda: None)
         bus.publish("/A/B")
-        bus.deliver_again(bus.history()[0], subscription, 2)
+        deliver_again(bus, bus.history()[0], subscription, 2)
         wait_until(lambda: len(attempts) == 2)
     assert attempts == [1, 2]
 
@@ -81,7 +82,7 @@ def test_inside_a_handler_a_further_attempt_waits_for_its_turn() -> None:
 
     def first(event: Event) -> None:
         if len(log) < 2:
-            bus.deliver_again(event, subscription, 2)
+            deliver_again(bus, event, subscription, 2)
         log.append("first")
 
     subscription = bus.subscribe("/A/B", first)
@@ -95,7 +96,7 @@ def test_what_waits_for_a_further_attempt_when_the_bus_is_closed_is_a_dead_lette
     subscription = bus.subscribe("/A/B", lambda: None, name="Agent.again")
 
     def stop(event: Event) -> None:
-        bus.deliver_again(event, subscription, 2)
+        deliver_again(bus, event, subscription, 2)
         raise KeyboardInterrupt
 
     bus.subscribe("/A/B", stop)
@@ -109,4 +110,4 @@ def test_a_closed_bus_follows_no_further_delivery() -> None:
     with MessageBus() as bus:
         bus.publish("/A/B")
     with pytest.raises(RunError, match="GBE615"):
-        bus.deliver_once_more(bus.history()[0], None)
+        bus.hosting.deliver_once_more(bus.history()[0], None)

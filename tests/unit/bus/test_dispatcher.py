@@ -186,7 +186,7 @@ def test_an_async_call_does_not_keep_the_dispatcher_from_delivering(bus: Message
         await until(has_come)
         return True
 
-    bus.use_lane("Agent")
+    bus.hosting.use_lane("Agent")
     bus.subscribe("/A/B", has_come.set)
     threading.Timer(0.05, lambda: bus.publish("/A/B")).start()
     assert bus.run(wait_for_event, owner="Agent") is True
@@ -208,12 +208,12 @@ def test_what_is_no_exception_ends_the_dispatcher_and_keeps_the_queue(
         raise kind
 
     bus = MessageBus()
-    bus.start_dispatcher(told.set)
+    bus.hosting.start_dispatcher(told.set)
     bus.subscribe("/A/B", leave_later if is_async else leave)
     bus.subscribe("/A/Later", lambda: log.append("later"))
     bus.publish("/A/B")
     assert told.wait(PATIENCE_S)
-    assert isinstance(bus.interruption, kind)
+    assert isinstance(bus.hosting.interruption, kind)
     assert log == []
     if is_async:
         bus.publish("/A/Later")

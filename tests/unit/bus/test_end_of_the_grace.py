@@ -186,7 +186,7 @@ def test_what_is_delivered_while_the_bus_closes_is_counted() -> None:
 def test_the_end_of_an_async_agent_is_awaited_also_when_a_handler_of_another_does_not_end() -> None:
     bus, stuck, log = MessageBus(dispatcher=True), Stuck(), list[str]()
     bus.subscribe("/A/B", stuck)
-    bus.use_lane("Agent")
+    bus.hosting.use_lane("Agent")
     bus.publish("/A/B")
     assert stuck.has_begun.wait(PATIENCE_S)
 
@@ -294,7 +294,7 @@ def test_dead_letters_of_a_bus_that_is_closed_are_written_together(tmp_path: Pat
             super()._write_pending()
 
     keeper = Counting(path)
-    bus.keeper = keeper
+    bus.hosting.letters.keeper = keeper
     bus.subscribe("/A/B", stuck)
     for n in range(2_500):
         bus.publish("/A/B", {"n": n})

@@ -41,7 +41,7 @@ def publishing_to_several(bus: MessageBus, work: Callable[[], object]) -> Callab
 
 def calling(bus: MessageBus, work: Callable[[], object]) -> Callable[[], object]:
     """A call that does the work."""
-    call: Callable[[Any], object] = bus.caller(lambda _nothing: work(), owner="Plain")
+    call: Callable[[Any], object] = bus.hosting.caller(lambda _nothing: work(), owner="Plain")
     return lambda: call(None)
 
 
@@ -130,7 +130,7 @@ def test_a_round_that_was_interrupted_is_ended_before_a_call_runs(bus: MessageBu
     bus.subscribe("/A/A", lambda event: heard.append("rest"), name="rest")
     with pytest.raises(KeyboardInterrupt):
         bus.publish("/A/A")
-    bus.caller(lambda _nothing: heard.append("called"), owner="Plain")(None)
+    bus.hosting.caller(lambda _nothing: heard.append("called"), owner="Plain")(None)
     assert heard == ["stops", "rest", "called"]
 
 
@@ -138,7 +138,7 @@ def test_who_was_called_may_be_asked_by_what_came_of_the_call(bus: MessageBus) -
     answers: list[object] = []
     bus.subscribe("/A/Asked", lambda event: "answer", name="Plain.on_asked", owner="Plain")
     bus.subscribe("/A/Child", lambda event: answers.append(bus.request("/A/Asked")), name="Other.asks", owner="Other")
-    bus.caller(lambda _nothing: bus.publish("/A/Child"), owner="Plain")(None)
+    bus.hosting.caller(lambda _nothing: bus.publish("/A/Child"), owner="Plain")(None)
     assert bus.dead_letters() == ()
     assert answers == ["answer"]
 

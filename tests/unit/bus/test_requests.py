@@ -173,7 +173,7 @@ def test_a_method_that_asks_its_own_agent_is_refused(bus: MessageBus) -> None:
     bus.subscribe("/A/Own", lambda: 1, owner="Agent", name="Agent.own")
     for call in (
         lambda: bus.run(lambda: bus.request("/A/Own"), owner="Agent"),
-        lambda: bus.caller(bus.request, owner="Agent")("/A/Own"),
+        lambda: bus.hosting.caller(bus.request, owner="Agent")("/A/Own"),
     ):
         with pytest.raises(DeadlockError, match=r"Agent waits for Agent\.own"):
             call()
@@ -183,7 +183,7 @@ def test_an_async_method_that_calls_itself_through_others_is_refused(bus: Messag
     async def call_back() -> object:
         return await bus.run(lambda: 1, owner="Agent")
 
-    bus.use_lane("Agent")
+    bus.hosting.use_lane("Agent")
     with pytest.raises(DeadlockError) as refused:
         bus.run(call_back, owner="Agent")
     assert refused.value.code == "GBE633"
@@ -334,7 +334,7 @@ def test_a_plain_method_on_the_event_loop_is_told_that_it_cannot_wait(bus: Messa
         except RunError as error:
             refused.append(error.code)
 
-    bus.use_lane("Agent")
+    bus.hosting.use_lane("Agent")
     bus.subscribe("/A/B", ask, owner="Agent")
     bus.subscribe("/Stock/Left", lambda: 1)
     deliver(bus, "/A/B")

@@ -315,7 +315,7 @@ def test_who_settles_is_told_when_another_thread_has_done(way: str) -> None:
 
     with MessageBus() as bus:
         bus.subscribe("/A/B", blocks)
-        call = bus.caller(lambda _nothing: blocks())
+        call = bus.hosting.caller(lambda _nothing: blocks())
         is_quiet: list[bool] = []
         working = threading.Thread(target=lambda: bus.publish("/A/B") if way == "publishes" else call(None))
         settling = threading.Thread(target=lambda: is_quiet.append(bus.settle(PATIENCE_S)))

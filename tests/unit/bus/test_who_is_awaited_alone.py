@@ -92,7 +92,7 @@ def interrupted_call(bus: MessageBus) -> None:
         raise KeyboardInterrupt
 
     with suppress(KeyboardInterrupt):
-        bus.caller(publish_and_stop, owner="Plain")(None)
+        bus.hosting.caller(publish_and_stop, owner="Plain")(None)
 
 
 def stop(event: Event) -> None:

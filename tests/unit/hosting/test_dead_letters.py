@@ -128,8 +128,8 @@ def test_what_dies_in_a_graph_is_in_the_file(path: str) -> None:
 
     keeper = DeadLetterKeeper(path)
     with MessageBus() as bus:
-        bus.keeper = keeper
-        assert bus.keeper is keeper
+        bus.hosting.letters.keeper = keeper
+        assert bus.hosting.letters.keeper is keeper
         bus.subscribe("/A/B", fails, name="Agent.fails")
         assert not Path(path).exists(), "the file is made for the first letter"
         bus.publish("/A/B", {"n": 1})

@@ -89,7 +89,7 @@ def test_what_was_handled_at_last_is_not_replayed_again(graph: LiveGraph, carrie
 def test_two_replays_at_once_deliver_each_letter_once(graph: LiveGraph, carrier: Carrier) -> None:
     fail(graph, *(str(number) for number in range(50)))
     carrier.is_down = False
-    graph.bus.start_dispatcher()
+    graph.bus.hosting.start_dispatcher()
     threads = [threading.Thread(target=graph.replay_dead_letters) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -105,7 +105,7 @@ def test_a_replay_ends_although_others_never_stop_publishing(
     fail(graph, "1", "2")
     carrier.is_down = False
     if has_dispatcher:
-        graph.bus.start_dispatcher()
+        graph.bus.hosting.start_dispatcher()
     is_over = threading.Event()
 
     def publish() -> None:
@@ -177,7 +177,7 @@ def test_a_letter_that_is_not_handled_when_the_graph_stops_is_left(has_dispatche
     graph.publish("/A/B")
     Endless.is_well = True
     if has_dispatcher:
-        graph.bus.start_dispatcher()
+        graph.bus.hosting.start_dispatcher()
 
     def replay() -> None:
         try:
@@ -205,7 +205,7 @@ def path(tmp_path: Path) -> str:
 @pytest.fixture
 def keeper(graph: LiveGraph, path: str) -> Iterator[DeadLetterKeeper]:
     keeper = DeadLetterKeeper(path)
-    graph.bus.keeper = keeper
+    graph.bus.hosting.letters.keeper = keeper
     yield keeper
     keeper.close()
 

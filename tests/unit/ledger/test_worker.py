@@ -55,7 +55,7 @@ def running(
     graph.ledger = AttachedLedger(graph, engine, partitions=partitions)
     graph.at_end(graph.ledger.close)
     try:
-        graph.bus.start_dispatcher()
+        graph.bus.hosting.start_dispatcher()
         graph.ledger.begin()
         yield graph
     finally:

@@ -135,7 +135,7 @@ def test_a_graph_whose_deliveries_do_not_go_on_is_stuck_although_no_handler_runs
     """Something else than a handler may hang: here it is the disk that dead letters are written to."""
     is_free = threading.Event()
     with served(build_site(tmp_path, "stuck_after_s = 2")) as site:
-        site.graph.bus.keeper = lambda _letter: is_free.wait(PATIENCE_S)
+        site.graph.bus.hosting.letters.keeper = lambda _letter: is_free.wait(PATIENCE_S)
         site.post("/publish/Order/Placed", {"order_id": "1", "quantity": -1})
         for number in range(3):
             site.post("/publish/Order/Placed", {"order_id": str(number), "quantity": 1})

@@ -163,6 +163,25 @@ def test_a_graph_that_cannot_be_repeated_is_refused_and_the_handler_is_named() -
     assert refused.value.code == "GBE667"
 
 
+class Counts(GraphBusNode):
+    @schema_method(input_schema={}, output_schema={"count": int})
+    async def count(self) -> dict[str, int]:
+        await asyncio.sleep(1)
+        return {"count": 1}
+
+
+@depends_on("Counts")
+class Blocks(GraphBusNode):
+    @subscribe("/Sale")
+    def on_sale(self, event: Event) -> None:
+        self.call("Counts", "count")
+
+
+def test_a_plain_handler_that_blocks_for_an_async_agent_is_refused_and_named() -> None:
+    with pytest.raises(RunError, match=r"Blocks\.on_sale uses an agent with `async def` handlers .* blocks"):
+        Simulation(subject_of_classes(Counts, Blocks), SALES)
+
+
 class CannotStart(GraphBusNode):
     def on_start(self) -> None:
         raise OSError("no licence")

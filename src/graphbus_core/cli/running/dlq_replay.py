@@ -65,9 +65,9 @@ class DeadLetterReplay:
     def _deliver_all(self, graph: LiveGraph) -> None:
         """Deliver the letters one after the other, and wait until all their handlers have finished."""
         # Letters that fail again are stored even if the settings do not ask for it.
-        if not isinstance(graph.bus.keeper, DeadLetterKeeper):
+        if not isinstance(graph.bus.hosting.letters.keeper, DeadLetterKeeper):
             keeper = DeadLetterKeeper(self._file.path)
-            graph.bus.keeper = keeper
+            graph.bus.hosting.letters.keeper = keeper
             graph.at_end(keeper.close)
         self._replayer = Replayer(graph, self._store_result)
         for number in self._numbers:

@@ -110,7 +110,7 @@ class CommandPrompt(Cmd):
             return True
         except KeyboardInterrupt:  # by Ctrl-C, or because a handler on another thread ends the process
             console.print_note("\nInterrupted." if is_read else "")
-            return self._graph.bus.interruption is not None
+            return self._graph.bus.hosting.interruption is not None
 
     def onecmd(self, line: str) -> bool:
         """Run one command, and print its error if it has one. Return True if it ends the prompt."""

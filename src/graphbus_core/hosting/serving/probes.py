@@ -66,7 +66,7 @@ class Status:
 
     def check_live(self) -> ProbeResult:
         """Return 503 when only a restart helps: a handler or the queue is stuck, or the delivering thread has died."""
-        if self._graph.bus.is_dispatcher_lost and not self.is_stopping:
+        if self._graph.bus.hosting.is_dispatcher_lost and not self.is_stopping:
             return _failed_probe("dead")
         stuck = self._find_stuck_handler() or self._find_stuck_queue() if self._stuck_after_s else None
         return stuck or (200, {"status": "alive"})
@@ -75,7 +75,7 @@ class Status:
         """Return 503 while the graph stops or cannot reach its ledger, when its thread has died, or when the queue is full."""
         if self.is_stopping:
             return _failed_probe("stopping")
-        if self._graph.bus.is_dispatcher_lost:
+        if self._graph.bus.hosting.is_dispatcher_lost:
             return _failed_probe("dead")
         queued = self._graph.bus.statistics().queued
         if self._queue and queued >= self._queue:
