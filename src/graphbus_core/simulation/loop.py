@@ -58,16 +58,13 @@ class SimulationLoop(asyncio.BaseEventLoop):
     Attributes:
         now: Seconds since the epoch.
         here: The node whose callback is running.
-        problem: What ends the simulation at the next step; None if nothing does.
-        on_idle: Called before time jumps.
     """
 
     def __init__(self, chance: Random | None = None, starts_at: float = START) -> None:
         super().__init__()
         self.now = starts_at
         self.here: Process = NOBODY
-        self.problem: RefusedError | StuckError | None = None
-        self.on_idle: Callable[[], None] = lambda: None
+        self._problem: RefusedError | StuckError | None = None
         self._chance = chance
         self._ready: list[tuple[Process, asyncio.Handle]] = []
         self._timers: list[tuple[float, int, Process, asyncio.TimerHandle]] = []
@@ -119,14 +116,11 @@ class SimulationLoop(asyncio.BaseEventLoop):
     # --- running ---
 
     def _run_once(self) -> None:
-        if self.problem is not None:
-            raise self.problem
+        if self._problem is not None:
+            raise self._problem
         taken = self._take()
         if taken is None:
-            before = len(self._ready)  # the callbacks of nodes that are held
-            self.on_idle()
-            if len(self._ready) == before:
-                self._advance()
+            self._advance()
         elif not taken[1].cancelled():
             self.here = taken[0]
             taken[1]._run()
@@ -173,7 +167,11 @@ class SimulationLoop(asyncio.BaseEventLoop):
                 continue
         self.close()
 
-    # --- what is refused ---
+    # --- what ends it ---
+
+    def fail(self, problem: RefusedError | StuckError) -> None:
+        """Raise this at the next step, unless something else is to be raised there."""
+        self._problem = self._problem or problem
 
     def refuse(self, what: str) -> NoReturn:
         """Remember and raise that the running handler has used something that cannot be simulated.
@@ -182,7 +180,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
             RefusedError: Always.
         """
         refusal = RefusedError(f"{self.here.running_handler() or 'Code outside of handlers'} uses {what}")
-        self.problem = self.problem or refusal
+        self.fail(refusal)
         raise refusal
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> NoReturn:  # type: ignore[override]  # as above

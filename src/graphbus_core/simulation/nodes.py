@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.hosting.graph import LiveGraph, Member
+from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.state import States
 from graphbus_core.ledger.memory import MemoryLedger
 from graphbus_core.ledger.seam import EngineGone, LeaseLost, StateConflict, Subscription
@@ -105,12 +106,10 @@ class World:
         outside: The node of the publisher.
         chance: Decides how long operations take.
         record: All that was observed.
-        plan: (node, operation, number) -> the faults that hit it.
         fired: The faults that have hit.
         operations: How many operations have begun.
         most_operations: A run in which more is done at the ledger does not come to rest.
         gone_until: The engine applies nothing before this time.
-        failure: The exception that has ended a process; None if there is none.
         violation: The first invariant that did not hold; None if all did.
         named: What handlers did that a simulation cannot repeat, as sentences.
     """
@@ -123,12 +122,9 @@ class World:
         self.clock = ProcessClock(loop)
         self.engine: MemoryLedger = subject.ledger(self.clock)
         self.record = Record(subject.subscriptions)
-        self.plan: dict[tuple[str, Operation, int], list[Fault]] = {}
-        for each in faults:
-            self.plan.setdefault((each.node, each.operation, each.number), []).append(each)
+        self.faults = faults
         self.fired: list[Fault] = []
         self.gone_until = 0.0
-        self.failure: BaseException | None = None
         self.violation: Violation | None = None
         self.named: Sequence[str] = ()
         self.nodes = [Node(self, name, members) for name, members in subject.nodes.items()]
@@ -150,7 +146,7 @@ class Node:
     Attributes:
         counts: Operation -> how many of these were begun.
         live: The processes that have not ended, the latest last.
-        started: Done when the first process has started.
+        started: Set when a process has started.
     """
 
     def __init__(self, world: World, name: str, members: Sequence[Member]) -> None:
@@ -190,8 +186,9 @@ class Node:
             self.started.set_result(None)
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self.world.failure = self.world.failure or task.exception()
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.world.loop.fail(StuckError(f"an agent cannot start again ({describe_exception(error)})"))
 
     # --- faults ---
 
@@ -273,13 +270,13 @@ class FaultyLedger:
         world, counts = self._world, self._node.counts
         world.operations += 1
         if world.operations > world.most_operations:
-            stuck = StuckError(f"after {world.most_operations:,} operations there is more to do")
-            world.loop.problem = world.loop.problem or stuck
+            world.loop.fail(StuckError(f"after {world.most_operations:,} operations there is more to do"))
             await world.loop.create_future()
         counts[operation] = number = counts.get(operation, 0) + 1
         if world.chance.random() < _SLOW_OPERATIONS:
             await asyncio.sleep(world.chance.random() * _SLOWEST_S)
-        faults = world.plan.get((self._node.name, operation, number), ())
+        here = (self._node.name, operation, number)
+        faults = [each for each in world.faults if (each.node, each.operation, each.number) == here]
         for each in faults:
             world.fired.append(each)
             await self._inject_before(each)

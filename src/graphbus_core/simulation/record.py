@@ -80,9 +80,10 @@ class Record:
             case "claim", _:
                 self._note_claim(result)
                 said = [f"gets {each.subscription.handler} {each.envelope.id} #{each.token}" for each in result]
-            case "settle", (lease, outcome, _, outgoing):
+            case "settle", (lease, outcome, *state_and_outgoing):
                 self._note_outcome(lease, outcome)
-                self._note_events(outgoing)
+                for events in state_and_outgoing[1:]:
+                    self._note_events(events)
                 word = type(outcome).__name__.lower()
                 said = [f"settles {lease.subscription.handler} {lease.envelope.id}: {word}"]
             case _:

@@ -197,32 +197,17 @@ async def _publish_and_rest(world: World, roots: Sequence[Envelope]) -> None:
     await connection.open(world.subject.subscriptions)
     for each in world.nodes:
         each.start()
-    all_started = asyncio.gather(*(each.started for each in world.nodes))
-    at_rest: asyncio.Future[None] = loop.create_future()
-    is_published = False
-    seen, ends_at = 0, 0.0
-
-    def look() -> None:
-        nonlocal seen, ends_at
-        if at_rest.done():
-            return
-        if len(record.lines) != seen:  # tasks that handlers have started may publish later
-            seen, ends_at = len(record.lines), loop.now + _PATIENCE_S
-            loop.call_later(_PATIENCE_S, look)
-        if world.failure is not None:
-            at_rest.set_exception(StuckError(f"an agent cannot start again ({describe_exception(world.failure)})"))
-        elif is_published and not record.is_open and loop.now >= ends_at and all(each.is_up for each in world.nodes):
-            at_rest.set_result(None)
-        elif loop.now > START + _LONGEST_S:
-            at_rest.set_exception(StuckError("it goes on for days"))
-
-    loop.on_idle = look
-    await asyncio.wait((all_started, at_rest), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.gather(*(each.started for each in world.nodes))
     for root in roots:
         await asyncio.sleep(_GAP_S)
         await _reach(lambda root=root: connection.append([root]))  # type: ignore[misc]  # its type is inferred as Never
-    is_published = True
-    await at_rest
+    seen, pause_s = -1, _PATIENCE_S
+    while record.is_open or len(record.lines) != seen or not all(each.is_up for each in world.nodes):
+        if loop.now > START + _LONGEST_S:
+            raise StuckError("it goes on for days")
+        pause_s = 2 * pause_s if len(record.lines) == seen else _PATIENCE_S
+        seen = len(record.lines)
+        await asyncio.sleep(pause_s)  # tasks that handlers have started may publish meanwhile
 
 
 async def _reach(work: Callable[[], Awaitable[None]]) -> None:
