@@ -73,5 +73,5 @@ def simulate(
     given += ["--faults", ",".join(kinds) or "none"] if kinds != KINDS else []
     given += ["--nodes", str(nodes)] if nodes else []
     again = " ".join(["graphbus simulate", *map(shlex.quote, given), "--seed"])
-    simulate_graph(request, events_path, chosen, kinds, nodes or 0, again=again, as_json=as_json)
+    simulate_graph(request, events_path, chosen, kinds, nodes=nodes or 0, again=again, as_json=as_json)
     return 0

@@ -31,6 +31,7 @@ from zlib import crc32
 
 import msgspec
 
+from graphbus_core.hosting.state import Texts
 from graphbus_core.ledger.envelope import Envelope
 from graphbus_core.model.deliveries import DeadLetter, OnRetry, Reason
 
@@ -132,9 +133,6 @@ class Released(msgspec.Struct, frozen=True):
 
 
 Outcome = Done | RetryAt | Dead | Parked | Released
-
-Texts = Mapping[str, str | None]
-"""Key -> its value as JSON text, or None for a key to delete."""
 
 
 class StateChange(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ from graphbus_core.ledger.seam import (
     REMOVED,
     Capabilities,
     Dead,
+    Done,
     EngineGone,
     Lag,
     Lease,
@@ -43,7 +44,7 @@ from graphbus_core.ledger.seam import (
     StateConflict,
     Subscription,
 )
-from graphbus_core.model.deliveries import DeadLetter, Reason
+from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.topics import matches
 
 if TYPE_CHECKING:
@@ -56,6 +57,16 @@ _ANSWER_POLL_S = 0.003
 _OWNERS_POLL_S = 1.0
 _QUIET_PER_POLL = 10
 """How many times longer than the pause between two looks at the file the time since the last change must be."""
+
+_STATEMENTS: dict[type[Outcome], Sequence[str]] = {
+    RetryAt: (sql.RETRY,),
+    Released: (sql.RELEASE,),
+    Dead: (sql.BURY,),
+    Parked: (sql.PARK,),
+    Done: (sql.DELETE_DELIVERY, sql.COUNT_DOWN),
+}
+_LETTER = ("subscription", "reason", "error", "timestamp", "place", "first_timestamp", "attempts", "traceback")
+"""The fields of a dead letter in the order of their columns in `DEAD_LETTERS`."""
 
 _decoder = msgspec.json.Decoder(Envelope)
 
@@ -280,7 +291,7 @@ class SqliteLedger:
                 raise StateConflict(conflict)
             if stored:
                 self._insert_outgoing(connection, lease, stored)
-            for statement in _statements_of(outcome):
+            for statement in _STATEMENTS[type(outcome)]:
                 connection.execute(statement, self._values_of(lease, outcome, row[0]))
         self._note()
 
@@ -302,7 +313,10 @@ class SqliteLedger:
         """Return the dead letters of these agents; see `Ledger.dead_letters`."""
         with _translate_busy(), self._reading() as connection:
             rows = connection.execute(sql.DEAD_LETTERS, (json.dumps(list(agents)),)).fetchall()
-        return [(number, _letter_of(*row)) for number, *row in rows]
+        return [
+            (number, DeadLetter(event=_decoder.decode(body).to_event(), **dict(zip(_LETTER, fields, strict=True))))
+            for number, body, *fields in rows
+        ]
 
     async def forget(self, deliveries: Collection[int]) -> None:
         """Forget dead letters; see `Ledger.forget`."""
@@ -429,44 +443,6 @@ def _adapt_deliveries(connection: Connection, number: int, old: Subscription, ne
         connection.executemany(sql.MOVE, moves)
     if old.on_retry != new.on_retry:
         connection.execute(sql.CHANGE_WAITS, (sql.SKIPPING if new.on_retry == "skip" else sql.BLOCKING, number))
-
-
-def _letter_of(  # noqa: PLR0917 - the columns of a row
-    body: str,
-    handler: str,
-    reason: Reason,
-    error: str,
-    ended_at: float,
-    place: str,
-    failed_at: float,
-    attempts: int,
-    traceback: str,
-) -> DeadLetter:
-    return DeadLetter(
-        event=_decoder.decode(body).to_event(),
-        subscription=handler,
-        reason=reason,
-        error=error,
-        timestamp=ended_at,
-        place=place,
-        first_timestamp=failed_at,
-        attempts=attempts,
-        traceback=traceback,
-    )
-
-
-def _statements_of(outcome: Outcome) -> Sequence[str]:
-    """Return the statements that apply an outcome to a delivery."""
-    match outcome:
-        case RetryAt():
-            return (sql.RETRY,)
-        case Released():
-            return (sql.RELEASE,)
-        case Dead():
-            return (sql.BURY,)
-        case Parked():
-            return (sql.PARK,)
-    return sql.DELETE_DELIVERY, sql.COUNT_DOWN
 
 
 def _encode(event: Envelope) -> _Stored:

@@ -18,7 +18,7 @@ OUTSIDE = "the publisher"
 _MOST_FAULTS = 4
 """So that no delivery loses so many leases that the worker gives it up."""
 _AT_OUTSIDE: tuple[Kind, ...] = ("lost", "refused", "duplicate", "delay", "engine")
-_OF_ONE_OPERATION: dict[Kind, tuple[Operation, ...]] = {"lease": ("claim",), "duplicate": ("append", "settle")}
+_OPERATIONS_HIT: dict[Kind, tuple[Operation, ...]] = {"lease": ("claim",), "duplicate": ("append", "settle")}
 _SECONDS: dict[Kind, tuple[float, ...]] = {
     "crash": (0.1, 5.0, 40.0),
     "delay": (0.05, 2.0, 45.0),
@@ -34,11 +34,7 @@ class Fault(msgspec.Struct, frozen=True):
     """One thing that goes wrong.
 
     Attributes:
-        kind: `crash`: the node ends and is started again; `lost`: the operation is applied, but the node is told that the engine
-            is gone; `refused`: the same without being applied; `duplicate`: it is applied twice; `delay`: it comes later;
-            `lease`: the lease ends at once, and a second process takes over; `slow`: the process stands still until its leases
-            have ended, and a second one takes over; `engine`: no operation of any node is applied for a while; `clock`: the clock
-            of the process jumps; `restart`: the process is asked to stop, and another one starts.
+        kind: What goes wrong; `sentence` tells it.
         node: The node.
         operation: The operation of the node that it hits.
         number: Which of these operations, from 1.
@@ -83,9 +79,7 @@ def make_faults(chance: Random, counts: Mapping[str, Mapping[Operation, int]], k
     """Return the faults of one run, in no order.
 
     Args:
-        chance: Decides.
         counts: Node -> operation -> how many of these it does in a run without faults.
-        kinds: The kinds of faults to choose from; empty: there are no faults.
     """
     nodes = sorted(counts)
     wanted = chance.randint(0, _MOST_FAULTS) if kinds and nodes else 0
@@ -100,9 +94,7 @@ def _make_fault(
     if not possible:
         return None
     kind = chance.choice(possible)
-    operations = [
-        each for each in sorted(counts[node]) if kind not in _OF_ONE_OPERATION or each in _OF_ONE_OPERATION[kind]
-    ]
+    operations = sorted(counts[node].keys() & set(_OPERATIONS_HIT.get(kind, get_args(Operation))))
     if not operations:
         return None
     operation = chance.choice(operations)

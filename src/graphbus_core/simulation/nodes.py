@@ -79,12 +79,7 @@ class Incarnation(Process):
         return self.bus.hosting.running_handler or self._starting
 
     async def start_agents(self) -> None:
-        """Create, subscribe and start the agents.
-
-        Raises:
-            GraphBusError: An agent cannot be created or subscribed.
-            Exception: What an `on_start` raises.
-        """
+        """Create, subscribe and start the agents; raise what one of them raises."""
         self.graph.make_nodes()
         for name, node in self.graph.nodes.items():
             if name not in self._async:

@@ -165,20 +165,12 @@ def _snapshot(
 def run_once(
     subject: Subject, roots: Sequence[RootEvent], seed: int, faults: Sequence[Fault], expected: Snapshot
 ) -> World:
-    """Run the graph on a ledger with these faults, and check the invariants.
-
-    Args:
-        subject: The graph.
-        roots: The events that are published.
-        seed: Decides the order of everything.
-        faults: What goes wrong.
-        expected: What these events lead to without faults.
+    """Run the graph on a ledger under a seed and with these faults, and compare the result with what is expected of these events.
 
     Raises:
         RunError: GBE667, the graph cannot be simulated.
     """
-    chance = Random(f"order {seed}")
-    with _loop_for(subject, chance, Random(f"chance {seed}"), START) as (loop, named):
+    with _loop_for(subject, Random(f"order {seed}"), Random(f"chance {seed}"), START) as (loop, named):
         world = World(subject, loop, Random(f"latency {seed}"), faults, len(expected.events))
         envelopes = _envelopes(roots, START)
         stuck = ""

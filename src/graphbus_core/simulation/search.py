@@ -9,7 +9,6 @@ from typing import TypeVar
 import msgspec
 
 from graphbus_core.simulation.faults import KINDS, Fault, Kind, make_faults
-from graphbus_core.simulation.invariants import Snapshot
 from graphbus_core.simulation.nodes import World
 from graphbus_core.simulation.record import Violation
 from graphbus_core.simulation.runs import find_expected, run_once
@@ -24,15 +23,12 @@ _MOST_EARLIER = 20
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A seed with which an invariant does not hold, as small as it was found.
+    """A seed with which an invariant does not hold.
 
     Attributes:
-        seed: The seed.
-        faults: The faults that are left.
-        events: The events that are left.
+        faults: The faults that are left of `all_faults`.
+        events: The events that are left of `all_events`.
         result: The run with these.
-        all_faults: How many faults the seed had chosen.
-        all_events: How many events there were.
     """
 
     seed: int
@@ -47,11 +43,6 @@ class Failure(msgspec.Struct, frozen=True):
 class Simulation:
     """A graph, the events for it, and what they lead to without faults.
 
-    Args:
-        subject: The graph.
-        events: The events that are published in each run.
-        kinds: The kinds of faults.
-
     Attributes:
         expected: What the events lead to without faults.
         named: What handlers did that a simulation cannot repeat.
@@ -63,9 +54,13 @@ class Simulation:
     def __init__(self, subject: Subject, events: Sequence[RootEvent], kinds: Collection[Kind] = KINDS) -> None:
         self._subject, self._events, self._kinds = subject, tuple(events), tuple(kinds)
         self.expected = find_expected(subject, events)
-        calm = run_once(subject, events, 0, (), self.expected)
-        self.named = calm.named
-        self._counts = calm.counts
+        calm = self._run(0, (), self._events)
+        self.named, self._counts = calm.named, calm.counts
+
+    def _run(self, seed: int, faults: Sequence[Fault], events: Sequence[RootEvent]) -> World:
+        is_whole = len(events) == len(self._events)
+        expected = self.expected if is_whole else find_expected(self._subject, events)
+        return run_once(self._subject, events, seed, faults, expected)
 
     def faults_of(self, seed: int) -> list[Fault]:
         """Return the faults that a seed chooses."""
@@ -73,40 +68,31 @@ class Simulation:
 
     def run(self, seed: int) -> World:
         """Run the graph under a seed."""
-        return run_once(self._subject, self._events, seed, self.faults_of(seed), self.expected)
+        return self._run(seed, self.faults_of(seed), self._events)
 
     def find(self, seed: int) -> Failure | None:
         """Run the graph under a seed; return its failure with as few faults and events as possible, None if there is none."""
-        result = self.run(seed)
-        return None if result.violation is None else self._shrink(seed, result.violation)
+        violation = self.run(seed).violation
+        return None if violation is None else self._shrink(seed, violation)
 
     def _shrink(self, seed: int, violation: Violation) -> Failure:
         """Remove the faults, and then the events, without which the same invariant is still violated."""
-        chosen = self.faults_of(seed)
-        name = violation.invariant
 
         def fails(faults: Sequence[Fault], events: Sequence[RootEvent]) -> bool:
-            found = run_once(self._subject, events, seed, faults, self._expect(events)).violation
-            return found is not None and found.invariant == name
+            found = self._run(seed, faults, events).violation
+            return found is not None and found.invariant == violation.invariant
 
+        chosen = self.faults_of(seed)
         faults = shrink(chosen, lambda some: fails(some, self._events))
         faults = make_early(faults, lambda some: fails(some, self._events))
         events = shrink(self._events, lambda some: fails(faults, some))
         faults = shrink(faults, lambda some: fails(some, events))
-        result = run_once(self._subject, events, seed, faults, self._expect(events))
+        result = self._run(seed, faults, events)
         return Failure(seed, faults, events, result, result.violation or violation, len(chosen), len(self._events))
-
-    def _expect(self, events: Sequence[RootEvent]) -> Snapshot:
-        return self.expected if len(events) == len(self._events) else find_expected(self._subject, events)
 
 
 def make_early(faults: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool]) -> list[Fault]:
-    """Return faults that still fail, at earlier operations where possible: then fewer events lead to them.
-
-    Args:
-        faults: Faults that fail.
-        fails: True if these faults fail.
-    """
+    """Return faults that still fail, at earlier operations where possible: then fewer events lead to them."""
     found = list(faults)
     for index, fault in enumerate(faults):
         for number in range(1, min(fault.number, _MOST_EARLIER)):
@@ -120,25 +106,21 @@ def make_early(faults: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool]
 def shrink(items: Sequence[T], fails: Callable[[Sequence[T]], bool], most_runs: int = _MOST_RUNS) -> list[T]:
     """Return a part of a list, in its order, that still fails, and of which no single item can be left out.
 
-    Source: delta debugging (Zeller, Hildebrandt 2002), with complements only.
+    After `most_runs` calls of `fails` it returns the smallest list so far.
 
-    Args:
-        items: A list that fails.
-        fails: True if a list fails.
-        most_runs: After so many calls of `fails`, the smallest list so far is returned.
+    Source: delta debugging (Zeller, Hildebrandt 2002), with complements only.
     """
-    kept, size = list(items), len(items)
-    runs = 0
+    kept, size, runs = list(items), len(items), 0
     while size and kept:
         start, has_shrunk = 0, False
-        while start < len(kept) and runs < most_runs:
+        while start < len(kept):
+            if runs == most_runs:
+                return kept
             candidate = kept[:start] + kept[start + size :]
             runs += 1
             if fails(candidate):
                 kept, has_shrunk = candidate, True
             else:
                 start += size
-        if runs >= most_runs:
-            break
-        size = min(size, len(kept)) if has_shrunk and size == 1 else size // 2
+        size = size if has_shrunk and size == 1 else size // 2
     return kept

@@ -84,13 +84,7 @@ class Subject(msgspec.Struct):
 
 
 def subject_of_classes(*agents: type[GraphBusNode], nodes: int = 0, **options: Any) -> Subject:
-    """Return the graph of these agent classes.
-
-    Args:
-        agents: The classes.
-        nodes: Into how many nodes they are divided; 0: each agent gets its own, but agents that call each other stay together.
-        options: Further attributes of `Subject`.
-    """
+    """Return the graph of these agent classes, divided as `divide` does; `options` are further attributes of `Subject`."""
     topics, members = compose_from_classes(agents, "strict")
     return _make_subject(topics, members, [each.dependencies | {each.name} for each in members], nodes, agents, options)
 
@@ -146,12 +140,10 @@ def _groups_of(artifacts: BuildArtifacts) -> list[set[str]]:
 
 
 def divide(members: Sequence[Member], groups: Iterable[Collection[str]], nodes: int = 0) -> dict[str, Sequence[Member]]:
-    """Divide agents into nodes, and return node -> its agents.
+    """Divide agents into at most this many nodes (0: as many as possible), and return node -> its agents.
 
     Args:
-        members: The agents.
         groups: Sets of names that stay together.
-        nodes: How many nodes there are at most; 0: as many as possible.
     """
     together = {each.name: {each.name} for each in members}
     for group in groups:

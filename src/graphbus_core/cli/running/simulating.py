@@ -33,10 +33,10 @@ def simulate_graph(
     events_path: str,
     seeds: range,
     kinds: Sequence[Kind],
-    nodes: int = 0,
     *,
-    again: str = "",
-    as_json: bool = False,
+    nodes: int,
+    again: str,
+    as_json: bool,
 ) -> None:
     """Run a built graph under these seeds up to the first failure, and print what came of it.
 
@@ -94,11 +94,11 @@ def _try_seeds(simulation: Simulation, seeds: Iterable[int]) -> Failure | None:
         failure = simulation.find(seed)
         if failure is not None:
             return failure
+        took_s = max(time.monotonic() - began, 1e-9)
         if not done % 50:
-            console.show_status(f"{done} seeds · {done / max(time.monotonic() - began, 1e-9):.0f} a second")
+            console.show_status(f"{done} seeds · {done / took_s:.0f} a second")
     if done > 1:
-        took_s = time.monotonic() - began
-        console.print_note(f"{done} seeds in {took_s:.1f} s, {done / max(took_s, 1e-9):.0f} a second")
+        console.print_note(f"{done} seeds in {took_s:.1f} s, {done / took_s:.0f} a second")
     return None
 
 
@@ -114,13 +114,9 @@ def _print_result(failure: Failure | None, seeds: range, events: int, *, as_json
 
 
 def _as_document(failure: Failure) -> dict[str, object]:
-    violation = failure.violation
     return {
         "seed": failure.seed,
-        "invariant": violation.invariant,
-        "what": violation.what,
-        "event": violation.event,
-        "handler": violation.handler,
+        **msgspec.structs.asdict(failure.violation),
         "faults": [{"sentence": each.sentence, "fault": each} for each in failure.faults],
         "events": failure.events,
     }
@@ -153,18 +149,16 @@ def _find_concerned(record: Record, violation: Violation) -> str:
 
 
 def _make_error(failure: Failure, subject: Subject, again: str) -> RunError:
-    violation = failure.violation
-    command = f"{again} {failure.seed}"
-    where, what = _place_of(violation.handler, subject), violation.what.rstrip(".")
-    return RunError("GBE668", where=where, seed=failure.seed, invariant=violation.invariant, what=what, command=command)
+    seed, found = failure.seed, failure.violation
+    where, what = _place_of(found.handler, subject), found.what.rstrip(".")
+    return RunError("GBE668", where=where, seed=seed, invariant=found.invariant, what=what, command=f"{again} {seed}")
 
 
 def _place_of(handler: str, subject: Subject) -> Place | None:
     """Return the line of a handler, or of the class of an agent; None if it is not known."""
     agent, _, method = handler.partition(".")
-    member = next((each for each in subject.members if each.name == agent), None)
-    code = None if member is None else getattr(getattr(member.node, method or "_", None), "__code__", None)
-    if member is None or code is None:
-        return None if member is None else member.place
-    path = os.path.relpath(code.co_filename)
-    return Place(path, code.co_firstlineno)
+    for member in subject.members:
+        if member.name == agent:
+            code = getattr(getattr(member.node, method or "_", None), "__code__", None)
+            return member.place if code is None else Place(os.path.relpath(code.co_filename), code.co_firstlineno)
+    return None
