@@ -128,24 +128,22 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     def _take(self) -> tuple[Process, asyncio.Handle] | None:
         """Take out and return the next callback; None if no node has one that may run now."""
-        ready = self._ready
-        if len(ready) == 1 and not ready[0][0].is_dead and ready[0][0].held_until <= self.now:
-            return ready.pop()
-        ready[:] = [each for each in ready if not each[0].is_dead]
-        first: dict[Process, int] = {}
+        ready, first = self._ready, dict[Process, int]()
         for index, (process, _) in enumerate(ready):
-            if process.held_until <= self.now:
-                first.setdefault(process, index)
+            if process not in first and not process.is_dead and process.held_until <= self.now:
+                first[process] = index
         if not first:
             return None
-        choices = list(first.values())
-        return ready.pop(choices[0] if self._chance is None else choices[int(self._chance.random() * len(choices))])
+        chance = self._chance if len(ready) > 1 else None
+        choice = 0 if chance is None else int(chance.random() * len(first))
+        return ready.pop([*first.values()][choice])
 
     def _advance(self) -> None:
         """Let time pass until the next timer is due or a node that is held may go on; raise StuckError if there is neither."""
         timers = self._timers
         while timers and (timers[0][3].cancelled() or timers[0][2].is_dead):
             heappop(timers)
+        self._ready = [each for each in self._ready if not each[0].is_dead]
         times = [process.held_until for process, _ in self._ready] + [each[0] for each in timers[:1]]
         if not times:
             waiting = sorted(asyncio.all_tasks(self), key=lambda each: each.get_name())

@@ -26,7 +26,6 @@ _SLOW_OPERATIONS, _SLOWEST_S = 0.2, 0.02
 _FEW_OPERATIONS, _OPERATIONS_OF_AN_EVENT = 2_000, 200
 """A run whose nodes do more than this at the ledger does not come to rest."""
 _TWIN_AFTER_S, _TWIN_LASTS_S = 5.0, 300.0
-_OPERATIONS = get_args(Operation)
 
 
 class ProcessClock:
@@ -72,7 +71,6 @@ class Incarnation(Process):
         )
         self.graph = LiveGraph(self.bus, members, states=states)
         self.graph.factory = subject.factory
-        self._async = [each.name for each in members if each.is_async]
 
     def running_handler(self) -> str:
         """Return the name of the handler that runs now; empty if none does."""
@@ -81,15 +79,10 @@ class Incarnation(Process):
     async def start_agents(self) -> None:
         """Create, subscribe and start the agents; raise what one of them raises."""
         self.graph.make_nodes()
+        self.bus.adopt_loop()
         for name, node in self.graph.nodes.items():
-            if name not in self._async:
-                self._starting = f"{name}.on_start"
-                self.bus.run(node.on_start, owner=name)
-        if self._async:
-            self.bus.adopt_loop()
-        for name in self._async:
             self._starting = f"{name}.on_start"
-            await self.bus.run(self.graph.nodes[name].on_start, owner=name)  # type: ignore[misc]  # on a loop it is awaitable
+            await self.bus.run(node.on_start, owner=name)  # type: ignore[misc]  # on a loop it is awaitable
         self._starting = ""
 
 
@@ -101,7 +94,6 @@ class World:
         outside: The node of the publisher.
         chance: Decides how long operations take.
         record: All that was observed.
-        fired: The faults that have hit.
         operations: How many operations have begun.
         most_operations: A run in which more is done at the ledger does not come to rest.
         gone_until: The engine applies nothing before this time.
@@ -118,7 +110,6 @@ class World:
         self.engine: MemoryLedger = subject.ledger(self.clock)
         self.record = Record(subject.subscriptions)
         self.faults = faults
-        self.fired: list[Fault] = []
         self.gone_until = 0.0
         self.violation: Violation | None = None
         self.named: Sequence[str] = ()
@@ -234,11 +225,11 @@ class FaultyLedger:
     def __init__(self, node: Node, incarnation: Incarnation | None) -> None:
         self._node, self._world, self._engine = node, node.world, node.world.engine
         self._incarnation: Any = incarnation  # None for the publisher, which no fault of a process hits
+        for each in get_args(Operation):
+            setattr(self, each, partial(self._do, each))
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the engine; its operations go through `_do`."""
-        found = getattr(self._engine, name)
-        return partial(self._do, name) if name in _OPERATIONS else found
+        return getattr(self._engine, name)
 
     async def open(self, subscriptions: Sequence[Subscription]) -> None:
         """See `Ledger.open`."""
@@ -273,7 +264,6 @@ class FaultyLedger:
         here = (self._node.name, operation, number)
         faults = [each for each in world.faults if (each.node, each.operation, each.number) == here]
         for each in faults:
-            world.fired.append(each)
             await self._inject_before(each)
         self._refuse_if_gone()
         result = await self._apply(operation, arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from random import Random
@@ -19,7 +19,7 @@ from graphbus_core.isolation import attempt
 from graphbus_core.ledger.envelope import Envelope, envelope_of
 from graphbus_core.ledger.memory_states import MemoryStates
 from graphbus_core.ledger.seam import EngineGone, StateChange
-from graphbus_core.ledger.worker import Attempt, run_handler
+from graphbus_core.ledger.worker import FIRST_PAUSE_S, LONGEST_PAUSE_S, Attempt, run_handler
 from graphbus_core.model.messages import Event
 from graphbus_core.model.topics import matches
 from graphbus_core.simulation.faults import Fault
@@ -30,7 +30,7 @@ from graphbus_core.simulation.record import REST, Violation
 from graphbus_core.simulation.subject import RootEvent, Subject
 from graphbus_core.simulation.surroundings import controlled_surroundings
 
-_GAP_S, _PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.05, 5.0
+_GAP_S = 0.01
 _PATIENCE_S = 60.0
 """How long tasks that handlers have started may take before a run is over."""
 _LONGEST_S = 30 * 86400.0
@@ -192,7 +192,7 @@ async def _publish_and_rest(world: World, roots: Sequence[Envelope]) -> None:
     await asyncio.gather(*(each.started for each in world.nodes))
     for root in roots:
         await asyncio.sleep(_GAP_S)
-        await _reach(lambda root=root: connection.append([root]))  # type: ignore[misc]  # its type is inferred as Never
+        await _append(connection, root)
     seen, pause_s = -1, _PATIENCE_S
     while record.is_open or len(record.lines) != seen or not all(each.is_up for each in world.nodes):
         if loop.now > START + _LONGEST_S:
@@ -202,13 +202,14 @@ async def _publish_and_rest(world: World, roots: Sequence[Envelope]) -> None:
         await asyncio.sleep(pause_s)  # tasks that handlers have started may publish meanwhile
 
 
-async def _reach(work: Callable[[], Awaitable[None]]) -> None:
-    pause_s = _PAUSE_S
+async def _append(connection: FaultyLedger, root: Envelope) -> None:
+    pause_s = FIRST_PAUSE_S
     while True:
         with suppress(EngineGone):
-            return await work()
+            await connection.append([root])
+            return
         await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 def _check(world: World, roots: Sequence[Envelope], stuck: str, expected: Snapshot) -> Violation | None:
