@@ -31,14 +31,12 @@ def read_events(path: str, topics: KnownTopics) -> list[RootEvent]:
     problems: list[RunError] = []
     events = []
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        event, problem = attempt(lambda line=line: _read_event(line, topics))  # type: ignore[misc]  # its type is inferred as Never
-        if event is not None:
-            events.append(event)
-        else:
-            reason = problem.sentence.rstrip(".") if isinstance(problem, RunError) else str(problem)
-            problems.append(_refusal(path, number, reason))
+        try:
+            events += [_read_event(line, topics)] if line.strip() else []
+        except RunError as misfit:
+            problems.append(_refusal(path, number, misfit.sentence.rstrip(".")))
+        except ValueError as no_event:
+            problems.append(_refusal(path, number, str(no_event)))
     raise_all(problems)
     if not events:
         raise _refusal(path, 0, "it contains no event")

@@ -159,8 +159,7 @@ _OPAQUE = "<an object>"
 
 def plain_attributes(node: object) -> dict[str, Any]:
     """Return the attributes of an agent; `_OPAQUE` stands for values that are not JSON-like, which are not compared."""
-    own = {name: value for name, value in vars(node).items() if name != "_connection"}
-    return {name: value if _is_plain(value) else _OPAQUE for name, value in own.items()}
+    return {name: value if _is_plain(value) else _OPAQUE for name, value in vars(node).items()}
 
 
 def _is_plain(value: object) -> bool:

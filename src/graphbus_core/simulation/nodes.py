@@ -106,8 +106,7 @@ class World:
     ) -> None:
         self.operations, self.most_operations = 0, _FEW_OPERATIONS + _OPERATIONS_OF_AN_EVENT * events
         self.subject, self.loop, self.chance = subject, loop, chance
-        self.clock = ProcessClock(loop)
-        self.engine: MemoryLedger = subject.ledger(self.clock)
+        self.engine: MemoryLedger = subject.ledger(ProcessClock(loop))
         self.record = Record(subject.subscriptions)
         self.faults = faults
         self.gone_until = 0.0

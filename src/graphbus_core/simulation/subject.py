@@ -127,16 +127,13 @@ def _groups_of(artifacts: BuildArtifacts) -> list[set[str]]:
     """Return the sets of agents that must share a process: those that call, or answer requests of, each other."""
     agents = artifacts.agents.agents
     groups = [{each.name, *(dependency.name for dependency in each.dependencies)} for each in agents]
-    requested = {
-        (each.name, publication.topic) for each in agents for publication in each.publications if publication.is_request
-    }
-    groups += [
-        {name, each.name}
-        for name, topic in requested
+    return groups + [
+        {asking.name, each.name}
+        for asking in agents
+        for asked in asking.publications
         for each in agents
-        if topic in {one.topic for one in each.subscriptions}
+        if asked.is_request and any(one.topic == asked.topic for one in each.subscriptions)
     ]
-    return groups
 
 
 def divide(members: Sequence[Member], groups: Iterable[Collection[str]], nodes: int = 0) -> dict[str, Sequence[Member]]:
