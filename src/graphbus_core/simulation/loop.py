@@ -58,12 +58,14 @@ class SimulationLoop(asyncio.BaseEventLoop):
     Attributes:
         now: Seconds since the epoch.
         here: The node whose callback is running.
+        named: What handlers did that a simulation cannot repeat, as sentences.
     """
 
     def __init__(self, chance: Random | None = None, starts_at: float = START) -> None:
         super().__init__()
         self.now = starts_at
         self.here: Process = NOBODY
+        self.named: dict[str, None] = {}
         self._problem: RefusedError | StuckError | None = None
         self._chance = chance
         self._ready: list[tuple[Process, asyncio.Handle]] = []

@@ -98,7 +98,6 @@ class World:
         most_operations: A run in which more is done at the ledger does not come to rest.
         gone_until: The engine applies nothing before this time.
         violation: The first invariant that did not hold; None if all did.
-        named: What handlers did that a simulation cannot repeat, as sentences.
     """
 
     def __init__(
@@ -111,7 +110,6 @@ class World:
         self.faults = faults
         self.gone_until = 0.0
         self.violation: Violation | None = None
-        self.named: Sequence[str] = ()
         self.nodes = [Node(self, name, members) for name, members in subject.nodes.items()]
         self.outside = Node(self, OUTSIDE, ())
 

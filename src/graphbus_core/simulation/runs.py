@@ -43,13 +43,13 @@ _OTHER_START = START + 98_765.4321
 @contextmanager
 def _loop_for(
     subject: Subject, chance: Random | None, surroundings: Random, starts_at: float
-) -> Iterator[tuple[SimulationLoop, dict[str, None]]]:
-    """Yield a loop in controlled surroundings, and what is named there; refusals become RunError GBE667."""
+) -> Iterator[SimulationLoop]:
+    """Yield a loop in controlled surroundings; refusals become RunError GBE667."""
     subject.memory.restore()
     loop = SimulationLoop(chance, starts_at)
     try:
-        with controlled_surroundings(loop, surroundings) as named:
-            yield loop, named
+        with controlled_surroundings(loop, surroundings):
+            yield loop
     except RefusedError as refusal:
         raise RunError("GBE667", reason=str(refusal)) from None
     finally:
@@ -70,7 +70,7 @@ def find_expected(subject: Subject, roots: Sequence[RootEvent]) -> Snapshot:
 
 
 def _run_reference(subject: Subject, roots: Sequence[RootEvent], starts_at: float, seed: int) -> Snapshot:
-    with _loop_for(subject, None, Random(seed), starts_at) as (loop, _):
+    with _loop_for(subject, None, Random(seed), starts_at) as loop:
         states = MemoryStates()
         process = Incarnation(subject, subject.members, loop, states)
         handling = _handle_in_order(process, states, _envelopes(roots, starts_at), loop)
@@ -170,7 +170,7 @@ def run_once(
     Raises:
         RunError: GBE667, the graph cannot be simulated.
     """
-    with _loop_for(subject, Random(f"order {seed}"), Random(f"chance {seed}"), START) as (loop, named):
+    with _loop_for(subject, Random(f"order {seed}"), Random(f"chance {seed}"), START) as loop:
         world = World(subject, loop, Random(f"latency {seed}"), faults, len(expected.events))
         envelopes = _envelopes(roots, START)
         stuck = ""
@@ -178,7 +178,7 @@ def run_once(
             loop.run_until_complete(_publish_and_rest(world, envelopes))
         except StuckError as problem:
             stuck = str(problem)
-        world.violation, world.named = _check(world, envelopes, stuck, expected), tuple(named)
+        world.violation = _check(world, envelopes, stuck, expected)
         return world
 
 

@@ -55,7 +55,7 @@ class Simulation:
         self._subject, self._events, self._kinds = subject, tuple(events), tuple(kinds)
         self.expected = find_expected(subject, events)
         calm = self._run(0, (), self._events)
-        self.named, self._counts = calm.named, calm.counts
+        self.named, self._counts = calm.loop.named, calm.counts
 
     def _run(self, seed: int, faults: Sequence[Fault], events: Sequence[RootEvent]) -> World:
         is_whole = len(events) == len(self._events)

@@ -50,7 +50,6 @@ class _Watch:
 
     loop: SimulationLoop | None = None
     is_installed = False
-    named: dict[str, None] = {}  # noqa: RUF012 - replaced for each run
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
@@ -64,12 +63,12 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         loop.refuse(_REFUSED[event])
     mode = arguments[1] if event == "open" else "w"
     if isinstance(mode, str) and not set(mode).isdisjoint("wax+"):
-        _Watch.named.setdefault(f"{handler} uses {_NAMED[event]} ({arguments[0]})")
+        loop.named.setdefault(f"{handler} uses {_NAMED[event]} ({arguments[0]})")
 
 
 @contextmanager
-def controlled_surroundings(loop: SimulationLoop, chance: Random) -> Iterator[dict[str, None]]:
-    """Replace clocks and chance while the block runs; yield what handlers do that a simulation cannot repeat, as sentences.
+def controlled_surroundings(loop: SimulationLoop, chance: Random) -> Iterator[None]:
+    """Replace clocks and chance while the block runs, and note in `loop.named` what handlers do that cannot be repeated.
 
     What handlers log and print is dropped: it would be the same thousands of times.
     """
@@ -85,11 +84,11 @@ def controlled_surroundings(loop: SimulationLoop, chance: Random) -> Iterator[di
     random.seed(chance.getrandbits(64))
     time.time, time.monotonic, time.sleep, os.urandom = loop.time, loop.time, sleep, chance.randbytes  # type: ignore[assignment]  # the same arguments by position
     Thread.start = lambda _thread: loop.refuse("a thread")  # type: ignore[assignment, method-assign]  # Python 3.11 does not audit it
-    _Watch.loop, _Watch.named = loop, {}
+    _Watch.loop = loop
     logging.disable(logging.CRITICAL)
     try:
         with redirect_stdout(_Nowhere()):
-            yield _Watch.named
+            yield
     finally:
         logging.disable(level)
         _Watch.loop = None
