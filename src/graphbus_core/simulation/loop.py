@@ -131,14 +131,15 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def _take(self) -> tuple[Process, asyncio.Handle] | None:
         """Take out and return the next callback; None if no node has one that may run now."""
         ready, first = self._ready, dict[Process, int]()
+        if len(ready) == 1 and not ready[0][0].is_dead and ready[0][0].held_until <= self.now:
+            return ready.pop()
         for index, (process, _) in enumerate(ready):
             if process not in first and not process.is_dead and process.held_until <= self.now:
                 first[process] = index
         if not first:
             return None
-        chance = self._chance if len(ready) > 1 else None
-        choice = 0 if chance is None else int(chance.random() * len(first))
-        return ready.pop([*first.values()][choice])
+        choices = [*first.values()]
+        return ready.pop(choices[0] if self._chance is None else choices[int(self._chance.random() * len(choices))])
 
     def _advance(self) -> None:
         """Let time pass until the next timer is due or a node that is held may go on; raise StuckError if there is neither."""

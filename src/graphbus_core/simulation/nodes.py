@@ -222,6 +222,7 @@ class FaultyLedger:
     def __init__(self, node: Node, incarnation: Incarnation | None) -> None:
         self._node, self._world, self._engine = node, node.world, node.world.engine
         self._incarnation: Any = incarnation  # None for the publisher, which no fault of a process hits
+        self._faults = [each for each in node.world.faults if each.node == node.name]
         for each in get_args(Operation):
             setattr(self, each, partial(self._do, each))
 
@@ -258,8 +259,7 @@ class FaultyLedger:
         counts[operation] = number = counts.get(operation, 0) + 1
         if world.chance.random() < _SLOW_OPERATIONS:
             await asyncio.sleep(world.chance.random() * _SLOWEST_S)
-        here = (self._node.name, operation, number)
-        faults = [each for each in world.faults if (each.node, each.operation, each.number) == here]
+        faults = [each for each in self._faults if each.number == number and each.operation == operation]
         for each in faults:
             await self._inject_before(each)
         self._refuse_if_gone()

@@ -77,7 +77,7 @@ class Record:
             case "append", (events,):
                 self._note_events(events)
                 said = [f"appends {', '.join(f'{each.type} {each.id}' for each in events)}"]
-            case "claim", _:
+            case "claim", _ if result:
                 self._note_claim(result)
                 said = [f"gets {each.subscription.handler} {each.envelope.id} #{each.token}" for each in result]
             case "settle", (lease, outcome, *state_and_outgoing):
