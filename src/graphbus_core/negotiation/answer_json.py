@@ -164,9 +164,9 @@ def _text(most: int) -> Schema:
 
 
 _AMPLE_ROOM = 4096
-_CHARS_PER_TOKEN = 2.5
+_CHARS_PER_TOKEN = 2
 """Of an answer in JSON whose lines small models indent at will; measured with three of them."""
-_INDENTATION = 12
+_INDENTATION = 20
 _LEAST_TEXT, _LEAST_CODE = 60, 200
 _MOST_NUMBER = 16
 
