@@ -27,6 +27,10 @@ class Changes:
         self.number += 1
         self.look_again()
 
+    def note_later(self) -> None:
+        """Wake all watchers when they look again by themselves, for which `poll` must have given them a time."""
+        self.number += 1
+
     def look_again(self) -> None:
         """Let all watchers call `poll` again, because something may become due earlier than they know."""
         waiting, self._waiting = self._waiting, []

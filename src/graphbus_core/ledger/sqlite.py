@@ -106,6 +106,7 @@ class SqliteLedger:
         self._data_version = 0
         self._looked_at = 0.0  # until when, on the clock of the engine, due times have been noted
         self._active_at = 0.0  # when something was last noted, monotonic
+        self._polled_at = 0.0  # when the file was last looked at, monotonic
         self._owner = own_identity()
         self._owners_seen_at = 0.0  # monotonic
 
@@ -293,11 +294,15 @@ class SqliteLedger:
                 self._insert_outgoing(connection, lease, stored)
             for statement in _STATEMENTS[type(outcome)]:
                 connection.execute(statement, self._values_of(lease, outcome, row[0]))
-        self._note()
+        if isinstance(outcome, Done):
+            self._changes.note_later()  # who settles claims next anyway
+        else:
+            self._note()
 
     def _insert_outgoing(self, connection: Connection, lease: Lease, events: Iterable[_Stored]) -> None:
         """Insert what the handler of a lease has published."""
         self._insert(connection, events)
+        self._note()
 
     def _values_of(self, lease: Lease, outcome: Outcome, event: int) -> dict[str, Any]:
         """Return the values that statements on a settled delivery may name."""
@@ -395,6 +400,10 @@ class SqliteLedger:
 
     def _poll(self) -> float:
         """Note changes of other processes and due times that have passed; return after how many seconds to look again."""
+        rest_s = self._polled_at + _SHORTEST_POLL_S - monotonic()
+        if rest_s > 0:
+            return rest_s
+        self._polled_at = monotonic()
         self._end_leases_of_ended_processes()
         now = self._now()
         self._looked_at = min(self._looked_at, now)  # a clock may have been set back

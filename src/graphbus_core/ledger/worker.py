@@ -3,7 +3,7 @@
     claim -> lease -> handler (on the bus of the graph) -> outcome -> settle, with changes of states and published events
 
 It has one task for each agent and partition, so that an agent handles one event at a time in each of its partitions. A task that
-renews the lease runs beside each handler. What an attempt leads to is decided in `decide_outcome_of`, a pure function.
+renews the leases runs beside it. What an attempt leads to is decided in `decide_outcome_of`, a pure function.
 
 The worker runs on any event loop: on a thread of its own (see `hosting`), or on the loop of the simulator.
 """
@@ -11,8 +11,10 @@ The worker runs on any event loop: on a thread of its own (see `hosting`), or on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -49,6 +51,8 @@ R = TypeVar("R")
 
 MOST_UNFINISHED = 5
 """After this many leases that were neither settled nor given back, a delivery is a dead letter: it may end the process."""
+MOST_AT_ONCE, LONGEST_AT_ONCE_S = 32, 0.1
+"""How many deliveries are claimed at once while handlers are quick, and after how long the rest of them is given back."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
 """The pauses between two attempts to reach an engine that is gone."""
 SHORTEST_RENEWAL_S, LONGEST_RENEWAL_S = 0.25, 10.0
@@ -302,54 +306,83 @@ class Worker:
 
     async def _work(self, agent: str, partition: int) -> None:
         """Claim and handle the deliveries of one agent and partition, until the worker stops."""
-        wake = asyncio.Event()
+        wake, limit = asyncio.Event(), 1
         self._wakes.append(wake)
         while not self._stopping.is_set():
             wake.clear()
-            leases = await self._reach(lambda: self._ledger.claim(agent, (partition,)))
-            for lease in leases:
-                await self._handle(lease)
-            if not leases and not self._stopping.is_set():
+            leases = await self._reach(partial(self._ledger.claim, agent, (partition,), limit))
+            if leases:
+                limit = min(2 * limit, MOST_AT_ONCE) if await self._handle_all(leases) else 1
+            elif not self._stopping.is_set():
                 await wake.wait()
 
-    async def _handle(self, lease: Lease) -> None:
-        """Run the handler of a lease as often as a state conflicts, and settle."""
+    async def _handle_all(self, leases: Sequence[Lease]) -> bool:
+        """Handle deliveries in their order, and give back those behind one that must be repeated or takes long.
+
+        Return whether several may be claimed at once next.
+        """
+        held, loop = deque(leases), asyncio.get_running_loop()
+        ends_at = loop.time() + LONGEST_AT_ONCE_S
+        renewing = asyncio.create_task(self._renew(held))
+        is_quick = may_follow = True
+        try:
+            while held and may_follow and is_quick and not self._stopping.is_set():
+                if held[0].unfinished:  # if it ends the process again, that must not count for the others
+                    is_quick = False
+                    while len(held) > 1:
+                        await self._give_back(held.pop())
+                may_follow = await self._handle(held[0])
+                held.popleft()
+                is_quick = is_quick and loop.time() < ends_at
+        finally:
+            renewing.cancel()
+        while held:
+            await self._give_back(held.pop())
+        return is_quick
+
+    async def _give_back(self, lease: Lease) -> None:
+        with suppress(LeaseLost):
+            await self._reach(lambda: self._ledger.settle(lease, Released()))
+
+    async def _handle(self, lease: Lease) -> bool:
+        """Run the handler of a lease as often as a state conflicts, and settle; False if later deliveries must wait."""
         self.counts.repeated += bool(lease.unfinished)
         if lease.unfinished >= MOST_UNFINISHED:
             why = f"{lease.unfinished} times a process ended, or lost the delivery, while it handled it"
-            await self._settle(lease, Dead("unfinished", why))
-            return
-        is_settled = False
-        while not is_settled:
+            return await self._settle(lease, Dead("unfinished", why))
+        while True:
             attempt = await self._attempt(lease)
             outcome = decide_outcome_of(attempt, lease, self._policy_of(lease), self._clock.time(), self._build)
-            is_settled = await self._settle(lease, outcome, attempt)
+            with suppress(StateConflict):
+                return await self._settle(lease, outcome, attempt)
 
     async def _attempt(self, lease: Lease) -> Attempt:
-        """Run the handler, and renew the lease meanwhile."""
+        """Run the handler."""
         subscription = self._hosted[lease.subscription.handler, lease.subscription.topic]
         ended: asyncio.Future[Attempt] = asyncio.get_running_loop().create_future()
-        renewing = asyncio.create_task(self._renew(lease))
-        try:
-            run_handler(self._bus, subscription, lease.envelope.to_event(), lease.attempt, _Answer(ended))
-            return await ended
-        finally:
-            renewing.cancel()
+        run_handler(self._bus, subscription, lease.envelope.to_event(), lease.attempt, _Answer(ended))
+        return await ended
 
-    async def _renew(self, lease: Lease) -> None:
-        """Extend the lease in time, until it is lost."""
-        while True:
-            await asyncio.sleep(pause_before_renewal(lease, self._clock.time()))
+    async def _renew(self, held: Collection[Lease]) -> None:
+        """Extend the leases in time, as long as there are any that are not lost."""
+        latest = next(iter(held), None)
+        while latest is not None:
+            await asyncio.sleep(pause_before_renewal(latest, self._clock.time()))
             with suppress(EngineGone):
-                try:
-                    lease = await self._ledger.extend(lease)
-                except LeaseLost:
-                    return  # `settle` will say so; a handler that runs cannot be stopped
+                extended = [await self._extend(lease) for lease in tuple(held)]
+                latest = next((each for each in extended if each is not None), None)
+
+    async def _extend(self, lease: Lease) -> Lease | None:
+        """Extend a lease; None if it is lost, which `settle` will say: a handler that runs cannot be stopped."""
+        with suppress(LeaseLost):
+            return await self._ledger.extend(lease)
+        return None
 
     async def _settle(self, lease: Lease, outcome: Outcome, attempt: Attempt | None = None) -> bool:
-        """Settle a lease; False if the handler must run again, because a state has changed meanwhile.
+        """Settle a lease; False if later deliveries must wait. What a handler has published and stored is kept only if it succeeded.
 
-        What a handler has published and stored is kept only if it succeeded.
+        Raises:
+            StateConflict: The handler must run again, because a state has changed meanwhile.
         """
         kept = attempt if attempt is not None and isinstance(outcome, Done) else Attempt()
         outgoing = [envelope_of(event, build=self._build) for event in kept.outgoing]
@@ -359,9 +392,10 @@ class Worker:
         except LeaseLost:
             self.counts.lost += 1
             _log.warning("the lease of %s on event %s was lost", lease.subscription.handler, lease.envelope.id)
+            return False
         except StateConflict:
             self.counts.conflicts += 1
-            return False
+            raise
         except RunError as refused:  # e.g. for an event that is too large
             if not isinstance(outcome, Done):
                 raise
@@ -372,7 +406,9 @@ class Worker:
             self._record(lease, outcome, attempt)
             if isinstance(outcome, Dead) and self._bus.hosting.letters.keeper is not None:
                 await self._forget(lease.delivery)
-        return True
+        return isinstance(outcome, Done | Dead | Parked) or (
+            isinstance(outcome, RetryAt) and lease.subscription.on_retry == "skip"
+        )
 
     def _policy_of(self, lease: Lease) -> DeliveryPolicy:
         return self._hosted[lease.subscription.handler, lease.subscription.topic].policy
