@@ -1,6 +1,6 @@
 """Pump: brings the events of one agent from its consumer on a NATS server into the local file, and acknowledges what is handled.
 
-    pull -> messages -> inbox (one transaction) -> ... settled -> acknowledgement -> receipt forgotten
+    pull -> messages -> inbox (one transaction) -> ... settled -> acknowledgements -> receipts forgotten
 
 The server owns an event until it is acknowledged; until then, the pump says every third of `ack_wait` that it is being worked on.
 Messages come to a subject of the pump's own, for as long as it is attached: a message that comes late is not lost with the pull
@@ -36,6 +36,8 @@ _PAUSE_S = 0.5
 """The pause after an error of the server."""
 _MARGIN_S = 1.0
 _LOOKS = 5
+_ACKNOWLEDGE_S = 0.002
+"""How long acknowledgements are collected, which are then one write to the connection."""
 
 _log = Log("graphbus.ledger")
 
@@ -70,6 +72,7 @@ class Pump:
         self._held: dict[int, _Held] = {}  # by number in the stream
         self._numbers: dict[str, int] = {}  # of held events, by id
         self._acknowledged: list[int] = []  # their receipts are still in the file
+        self._unsent: deque[str] = deque()  # receipts of what is handled, to be sent together
         self._last_receipts: deque[str] = deque(maxlen=2 * PREFETCH)  # of what was acknowledged
         self._highest = 0  # the highest number that was seen
         self._arrived: list[Received] = []
@@ -91,7 +94,7 @@ class Pump:
         """Return the numbers of the events in the file that are not acknowledged."""
         return frozenset(self._held)
 
-    async def count_down(self, event_id: str) -> None:
+    def count_down(self, event_id: str) -> None:
         """Note that a delivery is done, dead or parked; acknowledge the event if it was the last one."""
         number = self._numbers.get(event_id)
         held = None if number is None else self._held[number]
@@ -99,7 +102,7 @@ class Pump:
             return
         held.open_deliveries -= 1
         if held.open_deliveries <= 0:
-            await self._acknowledge(number)
+            self._acknowledge(number)
 
     async def run(self) -> None:
         """Pump until the task is cancelled."""
@@ -118,6 +121,7 @@ class Pump:
         """End the pull, and write what has arrived into the file, or else give it back."""
         await self._unlisten()
         with suppress(EngineGone):
+            await self._send_acknowledgements()
             await self._store()
         with suppress(EngineGone):
             for message in self._arrived:
@@ -138,6 +142,7 @@ class Pump:
             await self._attach(self._wanted)
         if self._stream is None:
             return
+        await self._send_acknowledgements()
         await self._store()
         if monotonic() >= self._beat_at:
             await self._beat()
@@ -148,6 +153,7 @@ class Pump:
         await self._unlisten()
         self._take_up(stream)
         self._pulled, self._stream, self._created = 0, stream, stream.created
+        self._unsent.clear()
         for receipt in self._last_receipts:  # an acknowledgement may be lost with the connection
             await self._link.send(receipt, b"+ACK")
         await self._store()
@@ -279,18 +285,20 @@ class Pump:
             self._last_receipts.append(arrival.receipt)
             self._acknowledged.append(arrival.number)
 
-    async def _acknowledge(self, number: int) -> None:
-        """Acknowledge an event; if that does not arrive, the server hands the event out again, and the file knows it."""
-        held = self._held.pop(number, None)
-        if held is None:
-            return  # another task has acknowledged it meanwhile
+    def _acknowledge(self, number: int) -> None:
+        """Acknowledge an event soon; if that does not arrive, the server hands it out again, and the file knows it."""
+        held = self._held.pop(number)
         self._numbers.pop(held.event_id, None)
         self._acknowledged.append(number)
         self._last_receipts.append(held.receipt)
-        with suppress(EngineGone):
-            await self._link.send(held.receipt, b"+ACK")
-        if len(self._held) == PREFETCH // 2:
-            self._wake.set()
+        if not self._unsent:
+            asyncio.get_running_loop().call_later(_ACKNOWLEDGE_S, self._wake.set)
+        self._unsent.append(held.receipt)
+
+    async def _send_acknowledgements(self) -> None:
+        while self._unsent:
+            await self._link.send(self._unsent[0], b"+ACK")
+            self._unsent.popleft()
 
     async def _beat(self) -> None:
         """Tell the server what is still being worked on, and acknowledge what others have settled in the file."""
@@ -298,13 +306,16 @@ class Pump:
         if self._held:
             open_deliveries = self._local.count_open(self.agent)
             for number, held in list(self._held.items()):
+                if number not in self._held:
+                    continue  # another task has acknowledged it meanwhile
                 if held.event_id not in open_deliveries:
-                    await self._acknowledge(number)
+                    self._acknowledge(number)
                 else:
                     await self._link.send(held.receipt, b"+WPI")
         if self._acknowledged:
             self._local.receive(self.agent, "", (), self._acknowledged)
             self._acknowledged = []
+        await self._send_acknowledgements()
 
 
 def _number_of(receipt: str) -> int:
