@@ -289,8 +289,8 @@ class ForgetsWhatIsOpenWhenItIsOpenedAgain(MemoryLedger):
     is_open = False
 
     async def open(self, subscriptions: Any) -> None:
-        if self.is_open and not any(queue.leased for queue in self._queues.values()):
-            self._queues.clear()
+        if self.is_open:
+            self._queues = {name: queue for name, queue in self._queues.items() if queue.leased}
         await super().open(subscriptions)
         self.is_open = bool(self.deliveries)
 

@@ -277,7 +277,7 @@ class NatsLedger:
         await self._local.settle(lease, outcome, state, outgoing)
         pump = self._pumps.get(lease.subscription.agent)
         if pump is not None and isinstance(outcome, Done | Dead | Parked):
-            pump.count_down(lease.envelope.id)
+            await pump.count_down(lease.envelope.id)
 
     async def resume(self, build: str = "") -> int:
         """Hand out again what is parked in the file; see `Ledger.resume`."""

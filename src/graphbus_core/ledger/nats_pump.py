@@ -37,7 +37,7 @@ _PAUSE_S = 0.5
 _MARGIN_S = 1.0
 _LOOKS = 5
 _ACKNOWLEDGE_S = 0.002
-"""How long acknowledgements are collected, which are then one write to the connection."""
+"""How long acknowledgements are collected while there is more to handle; they are one write to the connection then."""
 
 _log = Log("graphbus.ledger")
 
@@ -94,15 +94,21 @@ class Pump:
         """Return the numbers of the events in the file that are not acknowledged."""
         return frozenset(self._held)
 
-    def count_down(self, event_id: str) -> None:
+    async def count_down(self, event_id: str) -> None:
         """Note that a delivery is done, dead or parked; acknowledge the event if it was the last one."""
         number = self._numbers.get(event_id)
         held = None if number is None else self._held[number]
         if number is None or held is None:
             return
         held.open_deliveries -= 1
-        if held.open_deliveries <= 0:
-            self._acknowledge(number)
+        if held.open_deliveries > 0:
+            return
+        self._acknowledge(number)
+        if not self._held:
+            with suppress(EngineGone):
+                await self._send_acknowledgements()
+        elif len(self._unsent) == 1:
+            asyncio.get_running_loop().call_later(_ACKNOWLEDGE_S, self._wake.set)
 
     async def run(self) -> None:
         """Pump until the task is cancelled."""
@@ -291,14 +297,11 @@ class Pump:
         self._numbers.pop(held.event_id, None)
         self._acknowledged.append(number)
         self._last_receipts.append(held.receipt)
-        if not self._unsent:
-            asyncio.get_running_loop().call_later(_ACKNOWLEDGE_S, self._wake.set)
         self._unsent.append(held.receipt)
 
     async def _send_acknowledgements(self) -> None:
         while self._unsent:
-            await self._link.send(self._unsent[0], b"+ACK")
-            self._unsent.popleft()
+            await self._link.send(self._unsent.popleft(), b"+ACK")
 
     async def _beat(self) -> None:
         """Tell the server what is still being worked on, and acknowledge what others have settled in the file."""

@@ -415,6 +415,8 @@ class Worker:
 
     def _record(self, lease: Lease, outcome: Outcome, attempt: Attempt | None) -> None:
         """Log a failure as a bus without a ledger does, and keep a dead letter in its memory, too."""
+        if isinstance(outcome, Done):
+            return
         letters, event, handler = self._bus.hosting.letters, lease.envelope.to_event(), lease.subscription.handler
         if isinstance(outcome, RetryAt):
             attempts, delay_s = self._policy_of(lease).retries + 1, outcome.at - self._clock.time()
