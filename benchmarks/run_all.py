@@ -21,7 +21,7 @@ from graphbus_core.isolation import attempt
 PAGE = ROOT / "docs" / "performance.md"
 OPENING = "<!-- measured: by benchmarks/run_all.py --write -->"
 CLOSING = "<!-- /measured -->"
-NO_BENCHMARK = {"run_all", "stopwatch", "peers", "soak"}
+NO_BENCHMARK = {"run_all", "stopwatch", "peers", "soak", "kills"}
 
 
 def measured(names: list[str]) -> tuple[dict[str, list[Row]], list[str]]:

@@ -379,7 +379,9 @@ class Worker:
         return None
 
     async def _settle(self, lease: Lease, outcome: Outcome, attempt: Attempt | None = None) -> bool:
-        """Settle a lease; False if later deliveries must wait. What a handler has published and stored is kept only if it succeeded.
+        """Settle a lease; False if later deliveries must wait.
+
+        What a handler has published and stored is kept only if it succeeded.
 
         Raises:
             StateConflict: The handler must run again, because a state has changed meanwhile.
