@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.members import connect
 from graphbus_core.hosting.metrics import HandlerMetrics, render_metrics
 from graphbus_core.hosting.serving.probes import Status
+from graphbus_core.ledger import worker as worker_module
 from graphbus_core.ledger.attached import AttachedLedger
 from graphbus_core.ledger.envelope import Envelope
 from graphbus_core.ledger.memory import MemoryLedger
@@ -36,6 +38,7 @@ from graphbus_core.ledger.seam import (
 )
 from graphbus_core.ledger.worker import (
     LONGEST_RENEWAL_S,
+    MOST_AT_ONCE,
     MOST_UNFINISHED,
     SHORTEST_RENEWAL_S,
     Attempt,
@@ -43,6 +46,7 @@ from graphbus_core.ledger.worker import (
     pause_before_renewal,
 )
 from graphbus_core.model.deliveries import DeliveryPolicy
+from tests.patience import PATIENCE_S
 
 
 @contextmanager
@@ -510,3 +514,109 @@ def test_a_worker_that_ends_is_reported_and_the_graph_not_ready(caplog: pytest.L
             time.sleep(0.001)
     assert "its events wait for another process" in caplog.text
     assert "a bug of the engine" in caplog.text
+
+
+# --- several at once ---
+
+
+class Watchful(GraphBusNode):
+    """Notes how many deliveries of its own are leased whenever it handles one; fails once at those that it is to fail at."""
+
+    engine: Any = None
+    seen: ClassVar[list[int]] = []
+    leased: ClassVar[list[int]] = []
+    failing: ClassVar[set[int]] = set()
+    slow: int | None = None
+    may_end = threading.Event()
+
+    @subscribe("/Job", retries=3, backoff=0.001)
+    def on_job(self, event: Event) -> None:
+        if event["n"] == self.slow:
+            self.may_end.wait(PATIENCE_S)
+        self.leased.append(len(self.engine._queues["Watchful", 0].leased))
+        if event["n"] in self.failing:
+            self.failing.remove(event["n"])
+            raise OSError("the line is down")
+        self.seen.append(event["n"])
+
+
+JOBS = 100
+
+
+@contextmanager
+def watched(
+    engine: MemoryLedger, *failing: int, slow: int | None = None, longest_s: float = PATIENCE_S
+) -> Iterator[LiveGraph]:
+    """Run `Watchful` on an engine that has all jobs before the worker begins."""
+    Watchful.engine, Watchful.seen, Watchful.leased, Watchful.failing = engine, [], [], set(failing)
+    Watchful.slow, Watchful.may_end = slow, threading.Event()
+    subscription = Subscription(agent="Watchful", handler="Watchful.on_job", topic="/Job")
+    asyncio.run(engine.open([subscription]))
+    asyncio.run(engine.append([Envelope(id=f"{n}", type="/Job", data={"n": n}) for n in range(JOBS)]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_module, "LONGEST_AT_ONCE_S", longest_s)
+        with running(Watchful, ledger=engine) as graph:
+            yield graph
+
+
+def test_several_deliveries_are_claimed_at_once() -> None:
+    with watched(MemoryLedger(SystemClock())) as graph:
+        assert graph.settle(PATIENCE_S)
+    assert Watchful.seen == list(range(JOBS))
+    assert max(Watchful.leased) == MOST_AT_ONCE
+
+
+def test_those_behind_a_retry_are_given_back_and_wait() -> None:
+    with watched(MemoryLedger(SystemClock()), 0, 40, 41) as graph:
+        assert graph.settle(PATIENCE_S)
+        assert isinstance(graph.ledger, AttachedLedger)
+        assert graph.ledger.worker.counts.repeated == 0
+    assert Watchful.seen == list(range(JOBS))
+
+
+@pytest.mark.parametrize("unfinished", [{40}, set(range(30, 60))], ids=["one", "many"])
+def test_a_delivery_that_may_have_ended_its_process_is_handled_without_others(unfinished: set[int]) -> None:
+    claimed = collections.Counter[int]()
+
+    class LeftUnfinished(MemoryLedger):
+        async def append(self, events: Any) -> None:
+            await super().append(events)
+            for number, each in enumerate(self.deliveries.values()):
+                each.unfinished = int(number in unfinished)
+
+        async def claim(self, agent: str, partitions: Any, limit: int = 1) -> Any:
+            leases = await super().claim(agent, partitions, limit)
+            claimed.update(each.delivery for each in leases)
+            return leases
+
+    with watched(LeftUnfinished(SystemClock())) as graph:
+        assert graph.settle(PATIENCE_S)
+    assert max(claimed.values()) <= 2  # together, and then alone
+    assert {Watchful.leased[each] for each in unfinished} == {1}
+    assert Watchful.leased[min(unfinished) - 1] > 1
+
+
+def test_deliveries_that_take_long_are_claimed_one_by_one() -> None:
+    with watched(MemoryLedger(SystemClock()), longest_s=0.0) as graph:
+        assert graph.settle(PATIENCE_S)
+    assert Watchful.leased == [1] * JOBS
+
+
+def test_all_leases_of_a_claim_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "LONGEST_RENEWAL_S", 0.01)
+    renewed: set[int] = set()
+
+    class Noting(MemoryLedger):
+        async def extend(self, lease: Lease) -> Lease:
+            extended = await super().extend(lease)
+            renewed.add(lease.delivery)
+            if len(renewed) > 1:
+                Watchful.may_end.set()
+            return extended
+
+    with watched(Noting(SystemClock()), slow=JOBS // 2) as graph:
+        assert graph.settle(PATIENCE_S)
+        assert Watchful.may_end.is_set()
+        assert isinstance(graph.ledger, AttachedLedger)
+        assert graph.ledger.worker.counts.lost == 0
+    assert Watchful.seen == list(range(JOBS))
