@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from peers import environment
 from stopwatch import ROOT, Row, report
 
@@ -28,8 +29,8 @@ sys.path.insert(0, str(ROOT))  # the servers of the tests
 from tests.fakes.nats_server import NEWEST, OLDEST, NatsServer
 
 PROGRAMS = Path(__file__).parent / "peer_programs"
-ROUNDS = int(os.environ.get("R", "9"))
-EVENTS, HOPS, FAILURES = 3000, 200, 50
+ROUNDS = 7
+EVENTS, HOPS, FAILURES = 2000, 200, 50
 GONE_S = 120.0
 RAW, OURS, FASTSTREAM, SQLITE = "raw nats-py", "`--ledger nats://`", "FastStream", "`--ledger sqlite`"
 NAMES = {NEWEST: "server 2.15", OLDEST: "server 2.9"}
@@ -93,7 +94,11 @@ def start_all(stack: ExitStack, folder: Path) -> dict[Way, Child]:
     here, faststream = Path(sys.executable), environment("FastStream")
     found = {}
     for kind, server_name in NAMES.items():
-        server = stack.enter_context(NatsServer(kind, folder / kind))
+        try:
+            server = stack.enter_context(NatsServer(kind, folder / kind))
+        except pytest.skip.Exception as missing:
+            print(f"{server_name} is left out: {missing}", flush=True)
+            continue
         found[Way(RAW, server_name)] = stack.enter_context(running(here, "nats_ledger.py", server.url()))
         found[Way(OURS, server_name)] = stack.enter_context(running(here, "graphbus_ledger.py", server.url("bench")))
         if faststream is not None:
@@ -114,12 +119,13 @@ def compare(way: Way, raw: Way, taken: dict[Way, list[Figures]], field: str, lim
 
 
 def rows_of(taken: dict[Way, list[Figures]]) -> list[Row]:
-    """Return the rows of all ways; SQLite is compared with the newest server."""
+    """Return the rows of all ways; SQLite is compared with the first server."""
     rows = []
+    first = next((each for each in taken if each.name == RAW), None)
     for way in taken:
-        if way.name == RAW:
+        raw = Way(RAW, way.server) if way.server else first
+        if way.name == RAW or raw is None:
             continue
-        raw = Way(RAW, way.server or NAMES[NEWEST])
         is_limited = way.name == OURS
         rows.append(compare(way, raw, taken, "event_s", COST_LIMIT if is_limited else 0.0))
         rows.append(compare(way, raw, taken, "hop_s", HOP_LIMIT if is_limited else 0.0))
@@ -140,14 +146,14 @@ def main() -> list[Row]:
         rows = rows_of(taken)
         rows += [
             Row(
-                f"lost, {FAILURES} events that fail once: {way.name}",
+                f"lost of those that fail once: {way.name}",
                 child.ask("lost", FAILURES),
                 FAILURES,
-                "all",
+                f"{way.server or 'no server'}, all",
                 unit="events",
             )
             for way, child in children.items()
-            if way.name != RAW and way.server in ("", NAMES[NEWEST])
+            if way.name != RAW
         ]
     return report("Ledgers", rows)
 

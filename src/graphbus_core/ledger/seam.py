@@ -17,7 +17,7 @@ Order      Deliveries of one agent and partition are claimed in the order in whi
 Honesty    A delivery that was claimed and never settled is handed out again when its lease ends, with `unfinished` counted up.
 
 What a worker must do: extend or settle all leases of one claim before they end, begin with the first, and give the later ones of
-a partition back (`Released`) when one before them is to be retried and blocks.
+a partition back (`Released`) when one before them is to be retried and blocks, or was left unfinished and is handled next.
 
 All times are seconds since the epoch on the clock of the engine.
 """
@@ -172,7 +172,7 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         subscription: The subscription.
         waiting: Deliveries that may be claimed now or wait behind others.
-        leased: Deliveries that a process is handling.
+        leased: Deliveries that a process has claimed.
         retrying: Deliveries that wait for a retry.
         parked: Deliveries that are set aside.
         dead: Dead letters.
