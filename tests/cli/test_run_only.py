@@ -93,10 +93,9 @@ def test_two_processes_run_one_agent_each(
 
 def test_a_call_of_one_that_runs_elsewhere_says_so(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--only", "Weather", "--call", "Stocks.who", "{}"]) == 7
-    assert (
-        "Stocks does not run in this process, which was started with --only Weather. [GBE696]"
-        in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "Stocks does not run in this process, which was started with --only Weather. [GBE696]" in said
+    assert "--ledger sqlite" in said  # which carries calls between processes
 
 
 @pytest.mark.parametrize("way", ["run", "runtime"])

@@ -374,7 +374,8 @@ RUN_REGISTER: dict[str, ErrorText] = {
     ),
     "GBE696": ErrorText(
         "{agent} does not run in this process, which was started with {asked}.",
-        "Run the agents together, without --only: a bus connects only agents of one process.",
+        "Give all processes one ledger, which carries calls and requests between them: `--ledger sqlite`. Or run the agents"
+        " together, without --only.",
     ),
     "GBE697": ErrorText(
         "This file cannot be used as an export of agent states: {reason}.", "{advice} Nothing was changed."
