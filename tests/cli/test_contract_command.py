@@ -202,6 +202,38 @@ def test_what_is_broken_is_announced_by_a_version_that_was_raised_far_enough(
     assert main(["contract", "diff", "HEAD"]) == 3, "nobody has asked to allow it"
 
 
+def test_events_on_their_way_are_compared_both_ways(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The handler was changed together with its publisher: only events that are on their way do not fit."""
+    (shop / "agents/shop.py").write_text(SHOP.replace('event["left"]', 'event["rest"]'))
+    (shop / "agents/stock.py").write_text(STOCK.replace('{"sku": sku, "left": 3}', '{"sku": sku, "rest": 3}'))
+    assert main(["contract", "diff", "main"]) == 0
+    capsys.readouterr()
+    assert main(["contract", "diff", "main", "--both-ways"]) == 3
+    said = capsys.readouterr().out
+    assert "the new Shop.on_change needs 'rest', which the old Stock does not send" in said
+    assert "the old Shop.on_change needs 'left', which the new Stock does not send" in said
+    assert main(["contract", "diff", "main", "--both-ways", "--allow-breaking"]) == 0
+    capsys.readouterr()
+    assert main(["contract", "diff", "main", "--both-ways", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)["both_ways"]
+    assert [(each["direction"], each["field"], each["kind"]) for each in found] == [
+        ("forward", "rest", "breaking"),
+        ("back", "left", "breaking"),
+    ]
+    assert main(["contract", "diff", "main", "--both-ways", "--format", "github"]) == 3
+    assert "Events do not fit" in capsys.readouterr().out
+
+
+def test_a_handler_of_one_build_only_is_named_and_breaks_nothing(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shop / "agents/shop.py").write_text(SHOP.replace("on_change", "on_changed"))
+    assert main(["contract", "diff", "main", "--both-ways"]) == 0
+    said = capsys.readouterr().out
+    assert "the new build has no handler Shop.on_change, so that events for it stay parked" in said
+    assert "the old build has no handler Shop.on_changed" in said
+
+
 def test_github_gets_contracts_with_paths_from_the_top_of_the_repository(
     shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,6 +26,7 @@ from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts import compare, versions
+from graphbus_core.contracts.both_ways import compare_both_ways
 from graphbus_core.contracts.edges import ContractValidation, validate_contracts
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.editing.git import Repository, repository_of, tree_at
@@ -167,8 +168,11 @@ def validate(*, against: str | None, only_unknown: bool, paths: tuple[str, ...],
     metavar="PATH",
     help="Where the agents are, in a revision and in the working tree.",
 )
+@click.option(
+    "--both-ways", is_flag=True, help="Say also whether each state can handle events that the other has published."
+)
 @_add_comparison_options
-def diff(*, old: str, new: str, paths: tuple[str, ...], **options: Any) -> int:
+def diff(*, old: str, new: str, paths: tuple[str, ...], both_ways: bool, **options: Any) -> int:
     """Compare the contracts of two states of the graph: OLD, and NEW (the working tree by default).
 
     Each is a folder with sources, a folder with artifacts, or a git revision. An existing folder takes precedence;
@@ -178,6 +182,9 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], **options: Any) -> int:
     A change is breaking if an agent that relies on the contract can fail. For methods and external_topics, callers from outside
     count as well. The next version number follows from the changes.
 
+    With --both-ways, events count that are on their way in a ledger while builds change: those of OLD that NEW gets, and those
+    of NEW that OLD gets, after a rollback or while both run. An event that a handler cannot read would be parked.
+
     Exit status: 0 no change breaks anything; 3 one does, or --check-version fails; 2 wrong usage.
 
     \b
@@ -185,12 +192,16 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], **options: Any) -> int:
       graphbus contract diff main
       graphbus contract diff v1.2 HEAD --path agents/
       graphbus contract diff old/.graphbus .graphbus --json
+      graphbus contract diff v1.2 --both-ways
       graphbus contract diff main --format markdown > comment.md
     """
     form = console.chosen_format(options)
     if not old.strip():
         raise _usage_error("OLD is empty: name a folder or a revision to compare with.", "diff")
-    return _print_report(_compare_states(_read_state(old, paths), _read_state(new, paths), **options), form)
+    states = _read_state(old, paths), _read_state(new, paths)
+    comparison = _compare_states(*states, **options)
+    misfits = compare_both_ways(states[0].surface, states[1].surface) if both_ways else None
+    return _print_report(comparison._replace(misfits=misfits), form)
 
 
 class _GraphState(NamedTuple):

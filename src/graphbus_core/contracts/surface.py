@@ -6,16 +6,11 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from graphbus_core.compiler.rules.wiring import AgentPublication
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Subscription, TopicDefinition
 from graphbus_core.model.artifacts import Artifacts
 from graphbus_core.model.topics import is_pattern, matches
 from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type, union
-
-_READ_BY_KEY = frozenset({"unknown", "any", "dict", "union"})
-"""Kinds of payload types of which only the keys that a handler reads are known to matter; a union may contain a dict."""
 
 
 class TopicHandler(NamedTuple):
@@ -36,12 +31,8 @@ class TopicHandler(NamedTuple):
 
     @property
     def wanted(self) -> Type:
-        """The type that payloads need to have: a record of the needed fields, or the declared type if that is not a mapping."""
-        is_read = self.subscription.shape == "fields" or self.subscription.payload.kind in _READ_BY_KEY
-        if is_read:
-            return Type("record", fields=self.needs.fields)
-        payload = self.subscription.payload
-        return replace(payload, fields=self.needs.fields) if payload.kind == "record" else payload
+        """The type that payloads need to have."""
+        return self.subscription.wanted
 
     @property
     def method(self) -> MethodSpec | None:
@@ -90,7 +81,7 @@ class Surface:
     def handlers(self) -> tuple[TopicHandler, ...]:
         """All handlers, one for each subscription, also those of computed topics."""
         return tuple(
-            TopicHandler(agent, subscription, *_needs_of(subscription))
+            TopicHandler(agent, subscription, *subscription.find_needs())
             for agent in self.agents.values()
             for subscription in agent.subscriptions
         )
@@ -177,26 +168,6 @@ def _merge_field(name: str, payloads: list[Schema]) -> Field:
     there = [field for field in found if field is not None]
     is_always = len(there) == len(payloads) and all(field.required for field in there)
     return Field(name, union(*(field.type for field in there)), is_always)
-
-
-def _needs_of(subscription: Subscription) -> tuple[Schema, bool]:
-    """Return the fields that a handler needs (parameters, fields of its class, keys that it reads), and whether these are all."""
-    if subscription.shape == "nothing":
-        return Schema(), True
-    declared = subscription.declared_schema
-    if declared is not None:
-        takes_more = any(each.kind == "var_keyword" for each in subscription.fields)
-        return declared, subscription.reads_all_known or not takes_more
-    if subscription.payload.kind not in _READ_BY_KEY:  # such as a list, which has no fields
-        return Schema(), True
-    keys: dict[str, bool] = {}
-    for read in subscription.reads:
-        keys[read.key] = keys.get(read.key, False) or not read.is_optional
-    of = subscription.payload.args[1] if subscription.payload.args else UNKNOWN
-    fields = tuple(Field(key, of, is_required) for key, is_required in sorted(keys.items()))
-    if not subscription.reads_all_known and subscription.promised.kind == "record":  # a type checker reports other keys
-        return Schema(subscription.promised.fields), True
-    return Schema(fields), subscription.reads_all_known
 
 
 def answer_of(handler: TopicHandler) -> Type:

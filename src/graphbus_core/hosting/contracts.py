@@ -21,7 +21,7 @@ from graphbus_core.model.topics import Topic, matches
 from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json, freeze
 from graphbus_core.schema.live import schema_of
 from graphbus_core.schema.objects import Make, UnfitError, is_json_shaped, makers_for
-from graphbus_core.schema.types import STR, Field, Schema, Type
+from graphbus_core.schema.types import Schema, Type, as_json
 from graphbus_core.schema.validation import (
     Check,
     ValueProblem,
@@ -79,7 +79,11 @@ class TopicContracts:
                 raise unknown
             _log.warning("%s", unknown.sentence)
         schema = self._schemas.get(topic)
-        return freeze if schema is None else self._make_check(topic, _replace_bytes(schema))
+        return (
+            freeze
+            if schema is None
+            else self._make_check(topic, Schema(as_json(Type("record", fields=schema.fields)).fields, schema.is_open))
+        )
 
     def _make_check(self, topic: str, schema: Schema) -> PayloadCheck:
         """Return the function that checks and freezes payloads of one topic; for a misfit, GBE614 is raised or logged.
@@ -117,23 +121,6 @@ def _raise_or_log(code: str, problems: tuple[ValueProblem, ...], validation: Val
     if validation == "strict":
         raise misfit
     _log.warning("%s", misfit.sentence)
-
-
-def _replace_bytes(schema: Schema) -> Schema:
-    """Return the schema with text in place of bytes: a payload is JSON, where bytes are base64 text."""
-    return Schema(tuple(map(_replace_bytes_in_field, schema.fields)), schema.is_open)
-
-
-def _replace_bytes_in_field(field: Field) -> Field:
-    return Field(field.name, _replace_bytes_in_type(field.type), field.required)
-
-
-def _replace_bytes_in_type(type_: Type) -> Type:
-    """Return the type with text in place of bytes at any depth."""
-    if type_.kind == "bytes":
-        return STR
-    args, fields = tuple(map(_replace_bytes_in_type, type_.args)), tuple(map(_replace_bytes_in_field, type_.fields))
-    return Type(type_.kind, args, type_.values, type_.name, fields) if args or fields else type_
 
 
 def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], validation: Validation) -> TopicContracts:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from threading import Thread
 from time import monotonic, sleep
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from graphbus_core.errors import RunError
@@ -19,6 +20,7 @@ from graphbus_core.ledger.worker import Worker
 from graphbus_core.model.config import ResolvedRun
 from graphbus_core.model.deliveries import Metric
 from graphbus_core.model.digests import sha256_hex
+from graphbus_core.schema.types import Type, as_json
 from graphbus_core.store import BuildArtifacts
 
 R = TypeVar("R")
@@ -48,8 +50,9 @@ def attach_ledger(graph: LiveGraph, config: ResolvedRun) -> None:
         graph,
         ledger,
         others=_subscriptions_elsewhere(artifacts, config),
-        build=_digest_of(artifacts),
+        build=digest_of(artifacts),
         partitions=config.settings.partitions,
+        wanted={} if config.settings.validation == "off" else wanted_types(artifacts),
     )
     graph.at_end(graph.ledger.close)
 
@@ -83,12 +86,23 @@ def _open_nats(url: str, path: str, agents: Collection[str]) -> Ledger:
     return NatsLedger(url, path, agents=agents or None)
 
 
-def _digest_of(artifacts: BuildArtifacts | None) -> str:
+def digest_of(artifacts: BuildArtifacts | None) -> str:
     """Return a digest of the artifacts, which differs for builds of different sources; empty if there is no manifest."""
     if artifacts is None or artifacts.manifest is None:
         return ""
     digests = sorted(artifacts.manifest.artifacts.items())
     return sha256_hex("".join(f"{name} {digest}\n" for name, digest in digests).encode())
+
+
+def wanted_types(artifacts: BuildArtifacts | None) -> dict[tuple[str, str], Type]:
+    """Return (handler, topic) -> the type of the payloads that the handler takes, as `graphbus contract diff` compares them."""
+    agents = () if artifacts is None else artifacts.agents.agents
+    return {
+        (f"{agent.name}.{each.method}", each.topic): as_json(each.wanted)
+        for agent in agents
+        for each in agent.subscriptions
+        if each.topic
+    }
 
 
 def _subscriptions_elsewhere(artifacts: BuildArtifacts | None, config: ResolvedRun) -> list[Subscription]:
@@ -120,6 +134,7 @@ class AttachedLedger:
         others: See `Worker`.
         build: See `Worker`.
         partitions: See `Worker`.
+        wanted: See `Worker`.
     """
 
     def __init__(
@@ -130,9 +145,10 @@ class AttachedLedger:
         others: Sequence[Subscription] = (),
         build: str = "",
         partitions: int = 1,
+        wanted: Mapping[tuple[str, str], Type] = MappingProxyType({}),
     ) -> None:
         self.engine = ledger
-        self.worker = Worker(graph.bus, ledger, others=others, build=build, partitions=partitions)
+        self.worker = Worker(graph.bus, ledger, others=others, build=build, partitions=partitions, wanted=wanted)
         self._graph = graph
         self._loop = asyncio.new_event_loop()
         self._asking = Asking(graph, ledger, self._loop, others) if isinstance(ledger, Questions) else None

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -46,6 +47,8 @@ from graphbus_core.ledger.seam import (
 from graphbus_core.log import Log
 from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.model.messages import Event
+from graphbus_core.schema.types import Type
+from graphbus_core.schema.validation import misfit_error, problems_in
 
 R = TypeVar("R")
 
@@ -137,6 +140,7 @@ class Worker:
         build: The digest of the build, which each event carries.
         clock: The clock of the engine.
         partitions: How many partitions the deliveries of a subscription with a `key` have.
+        wanted: (handler, topic) -> the type that the payload of an event of another build must have.
 
     Attributes:
         counts: See `WorkerCounts`.
@@ -153,13 +157,14 @@ class Worker:
         build: str = "",
         clock: Clock | None = None,
         partitions: int = 1,
+        wanted: Mapping[tuple[str, str], Type] = MappingProxyType({}),
     ) -> None:
         self.counts = WorkerCounts()
         self.on_wake: Callable[[], Awaitable[None]] | None = None
         self.is_reachable = True
         self._has_failed = False
         self._bus, self._ledger, self._others, self._build = bus, ledger, tuple(others), build
-        self._partitions = partitions
+        self._partitions, self._wanted = partitions, wanted
         self._clock = clock or SystemClock()
         self._hosted: dict[tuple[str, str], LiveSubscription] = {}
         self._wakes: list[asyncio.Event] = []
@@ -357,11 +362,23 @@ class Worker:
                 return await self._settle(lease, outcome, attempt)
 
     async def _attempt(self, lease: Lease) -> Attempt:
-        """Run the handler."""
+        """Run the handler, unless it cannot read the event of another build."""
+        misfit = self._find_misfit(lease)
+        if misfit is not None:
+            return Attempt(misfit)
         subscription = self._hosted[lease.subscription.handler, lease.subscription.topic]
         ended: asyncio.Future[Attempt] = asyncio.get_running_loop().create_future()
         run_handler(self._bus, subscription, lease.envelope.to_event(), lease.attempt, _Answer(ended))
         return await ended
+
+    def _find_misfit(self, lease: Lease) -> RunError | None:
+        """Return the error about an event of another build whose payload the handler cannot read; None if there is none."""
+        wanted = self._wanted.get((lease.subscription.handler, lease.subscription.topic))
+        if wanted is None or lease.envelope.build in ("", self._build):
+            return None
+        payload = {} if lease.envelope.data is None else lease.envelope.data  # None is a payload without fields
+        problems = problems_in(wanted, payload)
+        return misfit_error("GBE614", problems, topic=lease.envelope.type) if problems else None
 
     async def _renew(self, held: Collection[Lease]) -> None:
         """Extend the leases in time, as long as there are any that are not lost."""

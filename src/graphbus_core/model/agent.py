@@ -103,6 +103,9 @@ class KeyRead(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     below: tuple[str, ...] = ()
 
 
+_READ_BY_KEY = frozenset({"unknown", "any", "dict", "union"})
+"""Kinds of payload types of which only the keys that a handler reads are known to matter; a union may contain a dict."""
+
 HandlerShape = Literal["nothing", "event", "payload", "typed", "event_payload", "topic_payload", "fields", "invalid"]
 
 
@@ -169,6 +172,36 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
             if self.shape == "fields" and self.declared_schema
             else self.payload
         )
+
+    def find_needs(self) -> tuple[Schema, bool]:
+        """Return the fields of the payload that the handler is known to need, and whether it certainly needs no others.
+
+        They are its parameters, the fields of its class, or the keys that it reads.
+        """
+        if self.shape == "nothing":
+            return Schema(), True
+        declared = self.declared_schema
+        if declared is not None:
+            takes_more = any(each.kind == "var_keyword" for each in self.fields)
+            return declared, self.reads_all_known or not takes_more
+        if self.payload.kind not in _READ_BY_KEY:  # such as a list, which has no fields
+            return Schema(), True
+        keys: dict[str, bool] = {}
+        for read in self.reads:
+            keys[read.key] = keys.get(read.key, False) or not read.is_optional
+        of = self.payload.args[1] if self.payload.args else UNKNOWN
+        fields = tuple(Field(key, of, is_required) for key, is_required in sorted(keys.items()))
+        if not self.reads_all_known and self.promised.kind == "record":  # a type checker reports other keys
+            return Schema(self.promised.fields), True
+        return Schema(fields), self.reads_all_known
+
+    @property
+    def wanted(self) -> Type:
+        """The type that payloads need to have: a record of the needed fields; the declared type if no field is known."""
+        fields = self.find_needs()[0].fields
+        if self.payload.kind == "record":
+            return msgspec.structs.replace(self.payload, fields=fields)
+        return Type("record", fields=fields) if fields else self.payload
 
 
 class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):

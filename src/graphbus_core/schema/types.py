@@ -208,6 +208,15 @@ TEXT_TYPES["decimal", "Decimal"] = union(TEXT_TYPES["decimal", "Decimal"], FLOAT
 """(module, name) of a class -> its type; by name, so that the modules are imported only where they are used."""
 
 
+def as_json(of: Type) -> Type:
+    """Return the type of the JSON form of its values, in which bytes are base64 text."""
+    if of.kind == "bytes":
+        return STR
+    fields = tuple(Field(each.name, as_json(each.type), each.required) for each in of.fields)
+    args = tuple(map(as_json, of.args))
+    return Type(of.kind, args, of.values, of.name, fields) if args or fields else of
+
+
 def is_unspecific(of: Type) -> bool:
     """True if a type, or a type that it contains, says nothing about its values: `dict`, `list[Any]`, an unknown type."""
     if of.kind in ("list", "set", "tuple", "dict", "union"):

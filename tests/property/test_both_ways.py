@@ -1,0 +1,149 @@
+"""What `contract diff --both-ways` says of two builds is what a worker does with events of the other one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice, product
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from graphbus_core.bus import MessageBus
+from graphbus_core.clock import SystemClock
+from graphbus_core.contracts.both_ways import compare_both_ways
+from graphbus_core.contracts.surface import Surface
+from graphbus_core.errors import RunError
+from graphbus_core.ledger.attached import wanted_types
+from graphbus_core.ledger.envelope import Envelope
+from graphbus_core.ledger.memory import MemoryLedger
+from graphbus_core.ledger.seam import Lease, Parked, Subscription
+from graphbus_core.ledger.worker import Attempt, Worker, decide_outcome_of
+from graphbus_core.model.agent import KeyRead, Parameter, SourceSpan
+from graphbus_core.model.agent import Subscription as Subscribed
+from graphbus_core.model.artifacts import AgentsArtifact
+from graphbus_core.model.deliveries import DeliveryPolicy
+from graphbus_core.schema.types import TEXT_EXAMPLES, UNKNOWN, Field, Schema, Type, as_json
+from graphbus_core.store import BuildArtifacts
+from tests.property.test_contract_changes import OFTEN_ALIKE, PLAIN_SAMPLES, graph
+from tests.thoroughness import examples
+
+AT = SourceSpan("agents/a.py", 21, 0, 21, 5)
+STYLES = st.sampled_from(["typed", "fields", "event"])
+
+
+def build(says: Schema, needs: Schema, style: str) -> BuildArtifacts:
+    """A publisher, and a handler that takes an object of a class, fields by name, or the event, of which it reads keys."""
+    made = graph(says, needs, Schema(), Schema())
+    if style == "typed":
+        return made
+    handler = Subscribed(topic="/T", method="on_t", span=AT, shape="fields", fields=tuple(
+        Parameter(each.name, AT, each.type, has_default=not each.required) for each in needs.fields
+    )) if style == "fields" else Subscribed(topic="/T", method="on_t", span=AT, shape="event", reads=tuple(
+        KeyRead(each.name, AT, is_optional=not each.required) for each in needs.fields
+    ))  # fmt: skip
+    agents = tuple(
+        msgspec.structs.replace(each, subscriptions=(handler,)) if each.name == "Handler" else each
+        for each in made.agents.agents
+    )
+    return msgspec.structs.replace(made, agents=AgentsArtifact(agents))
+
+
+def samples(of: Type) -> list[Any]:
+    """Values of a type, of all kinds that a type may tell apart."""
+    return list(islice(_samples(of), 150))
+
+
+def _samples(of: Type) -> Iterator[Any]:
+    if of.kind == "record":
+        yield from objects(of.fields)
+    elif of.kind == "union":
+        yield from (each for choice in of.args for each in samples(choice)[:60])
+    elif of.kind in ("list", "set") and of.args:
+        yield []
+        yield from ([each] for each in samples(of.args[0]))
+    elif of.kind == "tuple" and of.args:
+        yield from map(list, product(*(samples(part)[:30] for part in of.args)))
+    elif of.kind == "dict" and of.args:
+        yield {}
+        yield from ({"a": each} for each in samples(of.args[1]))
+        yield from (dict.fromkeys("abcd", each) for each in samples(of.args[1]))
+    elif of.kind == "literal":
+        yield from of.values
+    elif of.kind == "str" and of.name:
+        yield from TEXT_EXAMPLES[of.name]
+    else:
+        yield from PLAIN_SAMPLES[of.kind]
+
+
+MISSING = object()
+
+
+def objects(fields: tuple[Field, ...]) -> Iterator[dict[str, Any]]:
+    choices = [[*([] if each.required else [MISSING]), *samples(each.type)[:12]] for each in fields]
+    for values in product(*choices):
+        yield {each.name: value for each, value in zip(fields, values, strict=True) if value is not MISSING}
+    base = [each[0] for each in choices]  # the product of many values ends before the later fields have changed
+    for at, field in enumerate(fields):
+        for value in samples(field.type):
+            changed = [*base[:at], value, *base[at + 1 :]]
+            yield {each.name: found for each, found in zip(fields, changed, strict=True) if found is not MISSING}
+
+
+def worker_of(reader: BuildArtifacts) -> Worker:
+    return Worker(MessageBus(), MemoryLedger(SystemClock()), build="ours", wanted=wanted_types(reader))
+
+
+def is_parked(worker: Worker, payload: Any) -> bool:
+    """Whether the worker of a build parks an event of another build."""
+    envelope = Envelope(id="1", type="/T", data=payload, build="theirs")
+    lease = Lease(
+        delivery=1, envelope=envelope, subscription=Subscription(agent="Handler", handler="Handler.on_t", topic="/T")
+    )
+    misfit = worker._find_misfit(lease)
+    assert misfit is None or isinstance(misfit, RunError)
+    return isinstance(decide_outcome_of(Attempt(misfit), lease, DeliveryPolicy(), 0.0, "ours"), Parked)
+
+
+@pytest.mark.slow
+@examples(60)
+@given(OFTEN_ALIKE, OFTEN_ALIKE, STYLES, st.booleans())
+def test_what_fits_is_handled_and_for_what_does_not_there_is_an_event_that_is_parked(
+    says: tuple[Schema, Schema, Schema], needs: tuple[Schema, Schema, Schema], style: str, is_alike: bool
+) -> None:
+    wants = says[1:] if is_alike else needs[:2]
+    old, new = build(says[0], wants[0], style), build(says[1], wants[1], style)
+    found = compare_both_ways(Surface.of(old), Surface.of(new))
+    for direction, sent, reader in (("forward", says[0], new), ("back", says[1], old)):
+        kinds = {each.kind for each in found if each.direction == direction}
+        payloads = samples(as_json(Type("record", fields=sent.fields)))
+        event(f"{direction}: {sorted(kinds)}")
+        worker = worker_of(reader)
+        parked = [each for each in payloads if is_parked(worker, each)]
+        if "breaking" in kinds:
+            assert parked, (found, payloads)
+        elif not kinds:
+            assert not parked, (found, parked)
+
+
+def test_the_field_of_a_break_is_the_one_that_is_refused() -> None:
+    count = Field("n", Type("int"))
+    old, new = Schema((count,)), Schema((count, Field("unit", Type("str"))))
+    builds = build(old, old, "fields"), build(new, new, "fields")
+    [found] = compare_both_ways(*map(Surface.of, builds))
+    assert (found.direction, found.field, found.publisher, found.handler) == (
+        "forward",
+        "unit",
+        "Publisher",
+        "Handler.on_t",
+    )
+    assert is_parked(worker_of(builds[1]), {"n": 1})
+    assert not is_parked(worker_of(builds[1]), {"n": 1, "unit": "kg"})
+
+
+def test_a_payload_that_is_known_in_no_build_is_no_matter_of_versions() -> None:
+    unknown = Schema((Field("n", UNKNOWN),))
+    builds = build(unknown, Schema((Field("n", Type("int")),)), "typed"), build(unknown, Schema(), "typed")
+    assert [each.kind for each in compare_both_ways(*map(Surface.of, builds))] == []
