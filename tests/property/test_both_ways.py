@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any
 
 import msgspec
@@ -53,7 +53,7 @@ def build(says: Schema, needs: Schema, style: str) -> BuildArtifacts:
 
 def samples(of: Type) -> list[Any]:
     """Values of a type, of all kinds that a type may tell apart."""
-    return list(islice(_samples(of), 150))
+    return list(islice(_samples(of), 200))
 
 
 def _samples(of: Type) -> Iterator[Any]:
@@ -82,14 +82,12 @@ MISSING = object()
 
 
 def objects(fields: tuple[Field, ...]) -> Iterator[dict[str, Any]]:
-    choices = [[*([] if each.required else [MISSING]), *samples(each.type)[:12]] for each in fields]
-    for values in product(*choices):
+    """Objects that differ from a first one in one field, and then in several."""
+    choices = [[*([] if each.required else [MISSING]), *samples(each.type)] for each in fields]
+    first = [each[0] for each in choices]
+    one_by_one = ([*first[:at], value, *first[at + 1 :]] for at, found in enumerate(choices) for value in found)
+    for values in chain([first], one_by_one, product(*(each[:12] for each in choices))):
         yield {each.name: value for each, value in zip(fields, values, strict=True) if value is not MISSING}
-    base = [each[0] for each in choices]  # the product of many values ends before the later fields have changed
-    for at, field in enumerate(fields):
-        for value in samples(field.type):
-            changed = [*base[:at], value, *base[at + 1 :]]
-            yield {each.name: found for each, found in zip(fields, changed, strict=True) if found is not MISSING}
 
 
 def worker_of(reader: BuildArtifacts) -> Worker:

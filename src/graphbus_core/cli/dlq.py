@@ -17,6 +17,7 @@ from graphbus_core.cli.state import (
     YES,
     as_cell,
     confirm_or_refuse,
+    format_age,
     open_kept_file,
     runtime_settings,
 )
@@ -193,16 +194,7 @@ def _letter_row(kept: StoredLetter) -> tuple[str, ...]:
     """Return the cells of a dead letter in the table of `dlq ls`."""
     letter = kept.letter
     cells = (letter.event.topic, letter.subscription or "(none reached)", str(letter.attempts), letter.error)
-    return str(kept.id), _format_age(letter.timestamp), *map(as_cell, cells)
-
-
-def _format_age(timestamp: float) -> str:
-    """Return how long ago a time was, in the largest unit with a value of at least 1: `3 h`."""
-    seconds = max(0, int(time.time() - timestamp))
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
+    return str(kept.id), format_age(letter.timestamp), *map(as_cell, cells)
 
 
 def _format_time(timestamp: float) -> str:

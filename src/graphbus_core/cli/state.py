@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from json import dumps
@@ -102,6 +103,15 @@ def confirm_or_refuse(question: str, no_terminal: UsageError) -> None:
 def as_cell(text: str) -> str:
     """Return untrusted text as a table cell: on one line, shortened."""
     return console.sanitize_line(text if len(text) <= _MAX_CELL_LENGTH else f"{text[: _MAX_CELL_LENGTH - 1]}…")
+
+
+def format_age(timestamp: float) -> str:
+    """Return how long ago a time was, in the largest unit with a value of at least 1: `3 h`."""
+    seconds = max(0, int(time.time() - timestamp))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 _AGENT = click.argument("agent", default="", metavar="[AGENT]")

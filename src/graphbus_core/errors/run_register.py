@@ -380,6 +380,10 @@ RUN_REGISTER: dict[str, ErrorText] = {
     "GBE697": ErrorText(
         "This file cannot be used as an export of agent states: {reason}.", "{advice} Nothing was changed."
     ),
+    "GBE698": ErrorText(
+        "This ledger cannot hand out events again that are done: {reason}.",
+        "Publish them again, for instance `graphbus run --publish TOPIC PAYLOAD`. The ledger `sqlite` keeps them for a day.",
+    ),
     "GBE699": ErrorText(
         "The export cannot be written: {reason}.",
         "{advice} No state was changed.",

@@ -15,7 +15,7 @@ from graphbus_core.hosting.graph import LiveGraph, state_path
 from graphbus_core.hosting.imports import require_packages
 from graphbus_core.ledger.nats_address import is_on_nats
 from graphbus_core.ledger.questions import Asking
-from graphbus_core.ledger.seam import EngineGone, Lag, Ledger, Questions, Subscription
+from graphbus_core.ledger.seam import EngineGone, History, Lag, Ledger, Questions, Subscription
 from graphbus_core.ledger.worker import Worker
 from graphbus_core.model.config import ResolvedRun
 from graphbus_core.model.deliveries import Metric
@@ -57,7 +57,7 @@ def attach_ledger(graph: LiveGraph, config: ResolvedRun) -> None:
     graph.at_end(graph.ledger.close)
 
 
-def open_engine(name: str, path: str, agents: Collection[str] = ()) -> Ledger:
+def open_engine(name: str, path: str, agents: Collection[str] = ()) -> History:
     """Return the engine with this name.
 
     Args:
@@ -78,7 +78,7 @@ def open_engine(name: str, path: str, agents: Collection[str] = ()) -> Ledger:
     return SqliteLedger(path)
 
 
-def _open_nats(url: str, path: str, agents: Collection[str]) -> Ledger:
+def _open_nats(url: str, path: str, agents: Collection[str]) -> History:
     """Return the engine on a NATS server; raise GBE659 for a malformed address, GBE671 if nats-py is not installed."""
     require_packages("A ledger on NATS", ["nats"], extra="nats")
     from graphbus_core.ledger.nats import NatsLedger

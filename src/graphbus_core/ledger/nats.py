@@ -46,11 +46,14 @@ from graphbus_core.ledger.seam import (
     Dead,
     Done,
     EngineGone,
+    Entry,
+    EntryState,
     Lag,
     Lease,
     Outcome,
     Parked,
     Question,
+    ReplayRequest,
     StateChange,
     Subscription,
 )
@@ -290,6 +293,18 @@ class NatsLedger:
     async def forget(self, deliveries: Collection[int]) -> None:
         """Forget dead letters in the file; see `Ledger.forget`."""
         await self._local.forget(deliveries)
+
+    async def entries(self, topic: str, states: Collection[EntryState], limit: int) -> Sequence[Entry]:
+        """Return the latest events in the file; see `History.entries`."""
+        return await self._local.entries(topic, states, limit)
+
+    async def replay(self, request: ReplayRequest, *, is_dry: bool = False) -> Sequence[Entry]:
+        """Refuse: the server forgets an event as soon as all agents are done with it, and a file knows those of its own agents.
+
+        Raises:
+            RunError: GBE698.
+        """
+        raise RunError("GBE698", reason="a NATS server forgets an event when its handlers are done with it")
 
     def watch(self) -> AsyncIterator[None]:
         """Yield whenever a delivery may have become due; see `Ledger.watch`."""

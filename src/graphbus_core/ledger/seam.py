@@ -200,11 +200,48 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         atomic_settle: Outcome, states and outgoing events are one transaction of the engine.
         survives: What an event survives once `append` has returned.
         several_processes: Several processes may use it at the same time.
+        replay: It keeps events that are done for a while, and can hand them out again: `History.replay`.
     """
 
     atomic_settle: bool
     survives: Literal["nothing", "process", "host"]
     several_processes: bool
+    replay: bool = False
+
+
+EntryState = Literal["waiting", "leased", "retrying", "parked", "dead", "done"]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """An event in the ledger, for one of its handlers.
+
+    Attributes:
+        envelope: The event.
+        state: The state of the delivery, as `Lag` counts it; or `done`.
+        handler: The handler; empty for an event that all handlers are done with.
+        why: Why it is parked, or the error of the last attempt; empty if there is none.
+    """
+
+    envelope: Envelope
+    state: EntryState
+    handler: str = ""
+    why: str = ""
+
+
+class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events to hand out again, and to whom.
+
+    Attributes:
+        since: They were published at this time or later.
+        until: They were published before this time.
+        topic: A topic or pattern; empty: all.
+        handlers: The handlers, as `Agent.method`; empty: all that subscribe to them now.
+    """
+
+    since: float
+    until: float
+    topic: str = ""
+    handlers: Collection[str] = ()
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -294,3 +331,20 @@ class Ledger(Protocol):
 
     async def close(self) -> None:
         """Disconnect. Leases that are held end by themselves. Closing twice does nothing."""
+
+
+class History(Ledger, Protocol):
+    """An engine whose events people can look at, and hand out again."""
+
+    async def entries(self, topic: str, states: Collection[EntryState], limit: int) -> Sequence[Entry]:
+        """Return the latest events, latest first, at most `limit`; those of a topic or pattern (empty: all), in these states."""
+
+    async def replay(self, request: ReplayRequest, *, is_dry: bool = False) -> Sequence[Entry]:
+        """Hand out again what each handler is done with, and return it; with `is_dry` only return it.
+
+        An event keeps its id. What its handler publishes is delivered again, although the ids are the same as before; so an event
+        that a chosen one causes is not handed out a second time.
+
+        Raises:
+            RunError: GBE698, the engine forgets events that are done.
+        """

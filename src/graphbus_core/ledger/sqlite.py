@@ -32,6 +32,8 @@ from graphbus_core.ledger.seam import (
     Dead,
     Done,
     EngineGone,
+    Entry,
+    EntryState,
     Lag,
     Lease,
     LeaseLost,
@@ -39,11 +41,13 @@ from graphbus_core.ledger.seam import (
     Parked,
     Question,
     Released,
+    ReplayRequest,
     RetryAt,
     StateChange,
     StateConflict,
     Subscription,
 )
+from graphbus_core.ledger.sqlite_history import apply_replay, find_entries, plan_replay
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.topics import matches
 
@@ -86,7 +90,7 @@ class SqliteLedger:
         keep_s: How long the id of an event that is done is kept, to recognize the event when it is appended again.
     """
 
-    capabilities = Capabilities(atomic_settle=True, survives="process", several_processes=True)
+    capabilities = Capabilities(atomic_settle=True, survives="process", several_processes=True, replay=True)
     _tables: tuple[str, ...] = sql.TABLES
 
     def __init__(
@@ -339,6 +343,26 @@ class SqliteLedger:
         if count:
             self._note()
         return count
+
+    # --- what people look at ---
+
+    async def entries(self, topic: str, states: Collection[EntryState], limit: int) -> Sequence[Entry]:
+        """Return the latest events; see `History.entries`."""
+        with _translate_busy(), self._connect().read_transaction() as connection:
+            return find_entries(connection, self._now(), topic, states, limit)
+
+    async def replay(self, request: ReplayRequest, *, is_dry: bool = False) -> Sequence[Entry]:
+        """Hand out again what handlers are done with; see `History.replay`. It is kept for `keep_s`."""
+        with _translate_busy(), self._connect().read_transaction() if is_dry else self._transaction() as connection:
+            self._load_subscriptions(connection)
+            plan = plan_replay(connection, self._open, request)
+            if not is_dry:
+                apply_replay(connection, self._open, plan)
+        self._note()
+        return [
+            Entry(envelope=event, state="done", handler=self._open[number].handler)
+            for _, event, number in plan.deliveries
+        ]
 
     # --- questions ---
 

@@ -133,11 +133,20 @@ PARK = f"UPDATE ledger_deliveries SET status = {PARKED}, due = NULL, reason = :w
 
 # --- what people and watchers look at ---
 
-LAG = (
-    f"SELECT subscription, CASE WHEN status = {DEAD} THEN 'dead' WHEN status = {PARKED} THEN 'parked'"
-    f" WHEN status = {READY} OR due <= :now THEN 'waiting' WHEN status = {LEASED} THEN 'leased' ELSE 'retrying' END AS kind,"
-    " count(*), min(time) FROM ledger_deliveries GROUP BY subscription, kind"
+_KIND = (
+    f"CASE WHEN status = {DEAD} THEN 'dead' WHEN status = {PARKED} THEN 'parked'"
+    f" WHEN status = {READY} OR due <= :now THEN 'waiting' WHEN status = {LEASED} THEN 'leased' ELSE 'retrying' END AS kind"
 )
+LAG = f"SELECT subscription, {_KIND}, count(*), min(time) FROM ledger_deliveries GROUP BY subscription, kind"
+ENTRIES = (
+    f"SELECT e.body, {_KIND}, s.handler, CASE WHEN status = {PARKED} THEN d.reason ELSE d.error END, e.id AS event"
+    " FROM ledger_deliveries d JOIN ledger_events e ON e.id = d.event JOIN ledger_subscriptions s ON s.id = d.subscription"
+    " UNION ALL SELECT body, 'done', '', '', id FROM ledger_events WHERE deliveries = 0 ORDER BY event DESC"
+)
+OPEN = "SELECT event, subscription FROM ledger_deliveries"
+EVENTS = "SELECT id, deliveries, body FROM ledger_events ORDER BY id"
+ADD_TO_EVENT = "UPDATE ledger_events SET deliveries = deliveries + 1 WHERE id = ?"
+FORGET_EVENT = "DELETE FROM ledger_events WHERE id = ? AND deliveries = 0"
 DEAD_LETTERS = (
     "SELECT d.id, e.body, s.handler, d.reason, d.error, d.ended_at, d.place, d.failed_at, d.attempts, d.traceback"
     " FROM ledger_deliveries d JOIN ledger_events e ON e.id = d.event JOIN ledger_subscriptions s ON s.id = d.subscription"
