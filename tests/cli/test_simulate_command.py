@@ -215,3 +215,33 @@ def test_a_handler_that_writes_a_file_is_named(tmp_path: Path, monkeypatch: pyte
     ended = simulate_in_a_process("--seeds", "5")
     assert ended.returncode == 0
     assert "Oven.on_ordered uses a file (sales.txt)" in ended.stderr.decode()
+
+
+CAREFUL = AGENTS.replace('{"loaves": int}', '{"loaves": int, "kind": str}').replace(
+    '{"loaves": loaves}', '{"loaves": loaves, "kind": "rye"}'
+)
+DEMANDING = CAREFUL.replace("def on_baked(self, loaves: int)", "def on_baked(self, loaves: int, kind: str)")
+
+
+def make_two_builds(folder: Path, monkeypatch: pytest.MonkeyPatch, new: str) -> None:
+    make_bakery(folder / "new", monkeypatch, new)
+    make_bakery(folder / "old", monkeypatch)
+
+
+def test_two_compatible_builds_run_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_two_builds(tmp_path, monkeypatch, CAREFUL)
+    assert simulate("--upgrade", "../new/.graphbus", "--seeds", "40") == 0
+    assert "Every invariant held: 40 seeds, 4 events." in capsys.readouterr().out
+
+
+def test_events_that_an_upgrade_cannot_read_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_two_builds(tmp_path, monkeypatch, DEMANDING)
+    assert simulate("--upgrade", "../new/.graphbus", "--faults", "upgrade") == 7
+    said = capsys.readouterr()
+    assert "Violated: No event stays parked when all processes run one build." in said.out
+    assert "kind: expected str, got nothing" in said.out
+    assert "graphbus simulate --events events.jsonl --faults upgrade --upgrade ../new/.graphbus --seed" in said.err

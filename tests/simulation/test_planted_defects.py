@@ -1,4 +1,4 @@
-"""Plants 36 defects: in workers, in engines and in handlers. The simulator finds each within a few seeds and makes it small."""
+"""Plants defects in workers, engines, handlers and upgrades. The simulator finds each within a few seeds and makes it small."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from graphbus_core import Event, GraphBusNode, publishes, subscribe
+from graphbus_core.errors import RunError
 from graphbus_core.ledger.envelope import Envelope
 from graphbus_core.ledger.memory import MemoryLedger
-from graphbus_core.ledger.seam import Dead, Done, EngineGone, LeaseLost, Released, RetryAt
+from graphbus_core.ledger.seam import Dead, Done, EngineGone, LeaseLost, Parked, Released, RetryAt
 from graphbus_core.ledger.worker import Attempt, Worker
 from graphbus_core.simulation.invariants import UserInvariants, View
 from graphbus_core.simulation.search import Failure, Simulation
@@ -285,12 +286,13 @@ class CutsNumbers(MemoryLedger):
         ]
 
 
-class ForgetsWhatIsOpenWhenItIsOpenedAgain(MemoryLedger):
+class ForgetsWhatWaitsWhenItIsOpenedAgain(MemoryLedger):
     is_open = False
 
     async def open(self, subscriptions: Any) -> None:
-        if self.is_open:
-            self._queues = {name: queue for name, queue in self._queues.items() if queue.leased}
+        for queue in self._queues.values() if self.is_open else ():
+            for number in queue.open.keys() - queue.leased.keys():
+                del queue.open[number]
         await super().open(subscriptions)
         self.is_open = bool(self.deliveries)
 
@@ -317,7 +319,7 @@ ENGINES = [
     TellsNobody,
     CountsNoFailures,
     CutsNumbers,
-    ForgetsWhatIsOpenWhenItIsOpenedAgain,
+    ForgetsWhatWaitsWhenItIsOpenedAgain,
     GivesOutWhatIsDone,
 ]
 
@@ -524,6 +526,151 @@ def test_an_effect_outside_of_the_graph_is_found_by_an_invariant_of_the_project(
 
     assert failure.violation.invariant == "charges_once holds."
     check_is_small((failure, 0))
+
+
+# --- two builds side by side ---
+
+
+class NewTill(GraphBusNode):
+    """Publishes one more field, which the old Courier does not look at and the new one needs."""
+
+    @subscribe("/Sale")
+    @publishes("/Sold", {"n": int, "unit": str})
+    def on_sale(self, event: Event) -> None:
+        self.state["sum"] = self.state.get("sum", 0) + event["n"]
+        self.publish("/Sold", {"n": event["n"], "unit": "kg"})
+
+
+class Courier(GraphBusNode):
+    @subscribe("/Sold", retries=2)
+    def on_sold(self, n: int) -> None:
+        self.state["brought"] = self.state.get("brought", 0) + n
+        self.publish("/Brought", {"n": n})
+
+
+class NewCourier(GraphBusNode):
+    """Publishes another field than the old one, which the old Porch cannot read; it reads events of both builds."""
+
+    @subscribe("/Sold", retries=2)
+    def on_sold(self, n: int, unit: str = "kg") -> None:
+        self.state["brought"] = self.state.get("brought", 0) + n
+        self.publish("/Brought", {"count": n})
+
+
+class Porch(GraphBusNode):
+    @subscribe("/Brought")
+    def on_brought(self, n: int) -> None:
+        self.state["there"] = self.state.get("there", 0) + n
+
+
+class NewPorch(GraphBusNode):
+    @subscribe("/Brought")
+    def on_brought(self, n: int = 0, count: int = 0) -> None:
+        self.state["there"] = self.state.get("there", 0) + n + count
+
+
+class DemandingPorch(GraphBusNode):
+    """Does not read what the old Courier has published."""
+
+    @subscribe("/Brought")
+    def on_brought(self, count: int) -> None:
+        self.state["there"] = self.state.get("there", 0) + count
+
+
+for new, old in ((NewTill, Till), (NewCourier, Courier), (NewPorch, Porch), (DemandingPorch, Porch)):
+    new.__name__ = old.__name__
+
+
+def upgrade(*new: type[GraphBusNode], **options: Any) -> Subject:
+    old = subject_of_classes(Till, Courier, Porch, build="old", **options)
+    return old.upgraded_to(subject_of_classes(*new, build="new", **options))
+
+
+class BuriesWhatItCannotRead(Worker):
+    async def _settle(self, lease: Any, outcome: Any, attempt: Any = None) -> bool:
+        if isinstance(outcome, Parked):
+            outcome = Dead("handler", outcome.why)
+        return await super()._settle(lease, outcome, attempt)
+
+
+class DropsWhatItCannotRead(Worker):
+    async def _settle(self, lease: Any, outcome: Any, attempt: Any = None) -> bool:
+        return await super()._settle(lease, Done() if isinstance(outcome, Parked) else outcome, attempt)
+
+
+class TakesNothingUp(_WorkerOnRelay):
+    class relay(_Relay):
+        async def resume(self, build: str = "") -> int:
+            return 0
+
+
+class TakesUpItsOwnOldBuild(_WorkerOnRelay):
+    class relay(_Relay):
+        async def resume(self, build: str = "") -> int:
+            return await self._to.resume("old")
+
+
+class SignsWithTheWrongBuild(Worker):
+    def __init__(self, bus: Any, ledger: Any, *, build: str = "", **options: Any) -> None:
+        super().__init__(bus, ledger, build="old", **options)
+
+
+class ForgetsWhatIsParked(MemoryLedger):
+    async def resume(self, build: str = "") -> int:
+        for number, each in list(self.deliveries.items()):
+            if isinstance(each.outcome, Parked):
+                del self.deliveries[number]
+        return 0
+
+
+class ResumesInTheWrongPlace(MemoryLedger):
+    """Hands out what was parked as a new delivery, to the first subscription of its topic."""
+
+    async def resume(self, build: str = "") -> int:
+        found = [each for each in self.deliveries.values() if isinstance(each.outcome, Parked)]
+        for each in found:
+            self._ids.discard(each.envelope.id)
+            self._append([each.envelope])
+        return await super().resume(build)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"worker": BuriesWhatItCannotRead},
+        {"worker": DropsWhatItCannotRead},
+        {"worker": TakesNothingUp},
+        {"worker": TakesUpItsOwnOldBuild},
+        {"worker": SignsWithTheWrongBuild},
+        {"ledger": ForgetsWhatIsParked},
+        {"ledger": ResumesInTheWrongPlace},
+    ],
+    ids=lambda each: next(iter(each.values())).__name__,
+)
+def test_a_defect_that_only_an_upgrade_shows_is_found(options: dict[str, Any]) -> None:
+    check_is_small(find_failure(upgrade(NewTill, NewCourier, NewPorch, **options)))
+
+
+def test_events_that_the_new_build_cannot_read_are_found_by_name() -> None:
+    failure, _ = find_failure(upgrade(NewTill, NewCourier, DemandingPorch))
+    assert failure.violation.invariant == "No event stays parked when all processes run one build."
+    assert failure.violation.handler == "Porch.on_brought"
+
+
+def test_builds_with_other_subscriptions_are_refused() -> None:
+    with pytest.raises(RunError, match="the two builds differ in the subscriptions of Porch"):
+        upgrade(NewTill, NewCourier)
+
+
+def test_an_upgrade_half_way_and_back_does_no_harm() -> None:
+    """Some events of the new build are parked by the old one, and taken up later; that happens, and nothing else."""
+    simulation = Simulation(upgrade(NewTill, NewCourier, NewPorch), SALES)
+    parked = 0
+    for seed in range(150):
+        result = simulation.run(seed)
+        assert result.violation is None
+        parked += any("parked" in words for words in result.record.outcomes.values())
+    assert parked
 
 
 @pytest.mark.slow

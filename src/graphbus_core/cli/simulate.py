@@ -32,6 +32,9 @@ def _read_kinds(_ctx: click.Context, _option: click.Parameter, text: str) -> tup
     "--faults", "kinds", default="all", callback=_read_kinds, metavar="KINDS", help="all, none, or names with commas."
 )
 @click.option(
+    "--upgrade", default="", metavar="DIR", help="The artifacts of a build that replaces the first one meanwhile."
+)
+@click.option(
     "--nodes", metavar="N", type=click.IntRange(min=1), help="Divide the agents into so many processes at most."
 )
 @click.option("--allow-drift", is_flag=True, help="Start even if source files have changed since the build.")
@@ -43,6 +46,7 @@ def simulate(
     seeds: int,
     seed: int | None,
     kinds: tuple[Kind, ...],
+    upgrade: str,
     nodes: int | None,
     allow_drift: bool,
     as_json: bool,
@@ -53,7 +57,11 @@ def simulate(
     that payloads fit their schemas, and the functions marked `@invariant` in `simulation.py` of the project.
 
     The first failure is made as small as possible and shown; the same seed shows it again. Kinds of faults: crash, lost,
-    refused, duplicate, delay, lease, slow, engine, clock, restart.
+    refused, duplicate, delay, lease, slow, engine, clock, restart, upgrade.
+
+    With --upgrade, processes are replaced by those of another build, one by one, and some of them back; in the end, all run the
+    other build. Both builds must have the same agents and subscriptions. No event may become a dead letter because the other
+    build has published it, and in the end none may be parked.
 
     Exit status: 0 all held; 6 the artifacts are damaged or outdated; 7 an invariant does not hold, or the graph or the
     events cannot be used.
@@ -63,6 +71,7 @@ def simulate(
       graphbus simulate --events orders.jsonl
       graphbus simulate --events orders.jsonl --seeds 9999 --faults crash
       graphbus simulate --events orders.jsonl --seed 4711
+      graphbus simulate old/.graphbus --upgrade .graphbus
     """
     from graphbus_core.cli.running.simulating import simulate_graph
 
@@ -71,7 +80,8 @@ def simulate(
     given = [artifacts] if artifacts != ".graphbus" else []
     given += ["--events", events_path] if events_path else []
     given += ["--faults", ",".join(kinds) or "none"] if kinds != KINDS else []
+    given += ["--upgrade", upgrade] if upgrade else []
     given += ["--nodes", str(nodes)] if nodes else []
     again = " ".join(["graphbus simulate", *map(shlex.quote, given), "--seed"])
-    simulate_graph(request, events_path, chosen, kinds, nodes=nodes or 0, again=again, as_json=as_json)
+    simulate_graph(request, events_path, chosen, kinds, nodes=nodes or 0, upgrade=upgrade, again=again, as_json=as_json)
     return 0

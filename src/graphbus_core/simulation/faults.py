@@ -8,7 +8,9 @@ from typing import Literal, get_args
 
 import msgspec
 
-Kind = Literal["crash", "lost", "refused", "duplicate", "delay", "lease", "slow", "engine", "clock", "restart"]
+Kind = Literal[
+    "crash", "lost", "refused", "duplicate", "delay", "lease", "slow", "engine", "clock", "restart", "upgrade"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Operation = Literal["append", "claim", "extend", "settle"]
 
@@ -27,6 +29,7 @@ _SECONDS: dict[Kind, tuple[float, ...]] = {
     "clock": (-3600.0, -20.0, 20.0, 3600.0),
     "lease": (1.0,),
     "restart": (1.0,),
+    "upgrade": (1.0,),
 }
 
 
@@ -66,6 +69,7 @@ class Fault(msgspec.Struct, frozen=True):
             "engine": f"finds the ledger gone for {length} at {when}",
             "clock": f"has a clock that goes {length} {direction} at {when}",
             "restart": f"is asked to stop at {when}, and another process starts",
+            "upgrade": f"is asked to stop at {when}, and a process of the other build starts",
         }
         return f"{self.node} {texts[self.kind]}"
 

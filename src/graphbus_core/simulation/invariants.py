@@ -86,7 +86,8 @@ class Snapshot(msgspec.Struct):
         states: What the agents stored.
         attributes: Agent -> attribute -> value, of those that are JSON-like.
         dead: (event, handler) -> the error of a dead letter.
-        changing: `Agent.key`, `Agent.attribute` and ids of events whose values depend on a clock or on chance.
+        changing: `Agent.key`, `Agent.attribute` and ids of events whose values depend on a clock, on chance, or on the build.
+        optional: Ids of events, and (event, handler) of dead letters, that there are in one of two builds only.
     """
 
     events: Mapping[str, Envelope]
@@ -94,6 +95,13 @@ class Snapshot(msgspec.Struct):
     attributes: States
     dead: Mapping[tuple[str, str], str]
     changing: Collection[str] = ()
+    optional: Collection[str | tuple[str, str]] = ()
+
+    def or_else(self, other: Snapshot) -> Snapshot:
+        """Return what may come of two builds side by side: what is the same in both is expected, the rest may be of either."""
+        changing = {*self.changing, *other.changing, *find_changing(self, other)}
+        optional = {*(self.events.keys() ^ other.events.keys()), *(self.dead.keys() ^ other.dead.keys())}
+        return msgspec.structs.replace(self, changing=changing, optional=optional)
 
 
 def find_changing(first: Snapshot, second: Snapshot) -> set[str]:
@@ -133,19 +141,20 @@ def _check_events(before: Snapshot, after: Snapshot) -> Iterator[Violation]:
     for key, event in before.events.items():
         named = f"event {key} on {event.type}"
         if key not in after.events:
-            yield Violation(LOST, f"{named} was not published", event.causationid, event.source)
+            if key not in before.optional:
+                yield Violation(LOST, f"{named} was not published", event.causationid, event.source)
         elif key not in before.changing and event.data != after.events[key].data:
             what = f"{named} is {_show(after.events[key].data)}, and without faults {_show(event.data)}"
             yield Violation(SAME, what, key, event.source)
     for key, event in after.events.items():
-        if key not in before.events:
+        if key not in before.events and key not in before.optional:
             what = f"event {key} on {event.type} is not published without faults"
             yield Violation(SAME, what, key, event.source)
     for (key, handler), error in after.dead.items():
-        if (key, handler) not in before.dead:
+        if (key, handler) not in before.dead and (key, handler) not in before.optional:
             what = f"event {key} is a dead letter of {handler} ({error}), but not without faults"
             yield Violation(LOST, what, key, handler)
-    for key, handler in sorted(before.dead.keys() - after.dead.keys()):
+    for key, handler in sorted(before.dead.keys() - after.dead.keys() - {*before.optional}):
         yield Violation(SAME, f"event {key} is a dead letter of {handler} without faults only", key, handler)
 
 

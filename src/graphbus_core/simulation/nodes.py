@@ -55,6 +55,7 @@ class Incarnation(Process):
     """One start of a node: a bus with fresh agents."""
 
     def __init__(self, subject: Subject, members: Sequence[Member], loop: SimulationLoop, states: States) -> None:
+        self.subject = subject
         self.clock = ProcessClock(loop)
         self.worker: Worker | None = None
         self._starting = ""
@@ -110,8 +111,8 @@ class World:
         self.faults = faults
         self.gone_until = 0.0
         self.violation: Violation | None = None
-        self.nodes = [Node(self, name, members) for name, members in subject.nodes.items()]
-        self.outside = Node(self, OUTSIDE, ())
+        self.nodes = [Node(self, name) for name in subject.nodes]
+        self.outside = Node(self, OUTSIDE)
 
     @property
     def counts(self) -> Mapping[str, Mapping[Operation, int]]:
@@ -130,14 +131,15 @@ class Node:
         counts: Operation -> how many of these were begun.
         live: The processes that have not ended, the latest last.
         started: Set when a process has started.
+        subject: The build that the next process runs.
     """
 
-    def __init__(self, world: World, name: str, members: Sequence[Member]) -> None:
+    def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
         self.counts: dict[Operation, int] = {}
         self.live: list[Incarnation] = []
         self.started: asyncio.Future[None] = world.loop.create_future()
-        self._members = members
+        self.subject = world.subject
 
     @property
     def is_up(self) -> bool:
@@ -146,13 +148,15 @@ class Node:
 
     def start(self) -> None:
         """Start a process."""
-        incarnation = Incarnation(self.world.subject, self._members, self.world.loop, self.world.engine.states)
+        members = self.subject.nodes[self.name]
+        incarnation = Incarnation(self.subject, members, self.world.loop, self.world.engine.states)
         self.live.append(incarnation)
         task = self.world.loop.create_task(self._live(incarnation), process=incarnation, name=self.name)
         task.add_done_callback(self._note_end)
 
     async def _live(self, incarnation: Incarnation) -> None:
-        subject, agents = self.world.subject, {each.name for each in self._members}
+        subject = incarnation.subject
+        agents = {each.name for each in subject.nodes[self.name]}
         others = [each for each in subject.subscriptions if each.agent not in agents]
         worker = subject.worker(
             incarnation.bus,
@@ -160,6 +164,8 @@ class Node:
             others=others,
             clock=incarnation.clock,
             partitions=subject.partitions,
+            build=subject.build,
+            wanted=subject.wanted,
         )
         await incarnation.start_agents()
         await worker.open()
@@ -203,11 +209,26 @@ class Node:
         self.world.note(self.name, "is asked to stop")
         self.world.loop.create_task(stop(), process=incarnation).add_done_callback(end)
 
+    def upgrade(self, incarnation: Incarnation, seconds: float) -> None:
+        """Ask a process to stop, and start one of the other build after some time."""
+        old, new = self.world.subject, self.world.subject.upgrade
+        if new is not None:
+            self.subject = new if incarnation.subject is old else old
+            self.restart(incarnation, seconds)
+
+    def finish_upgrade(self) -> bool:
+        """Replace what runs the old build; False if nothing does."""
+        new = self.world.subject.upgrade
+        late = [each for each in self.live if new is not None and each.subject is not new]
+        for each in late:
+            self.upgrade(each, 1.0)
+        return bool(late)
+
     def _end(self, incarnation: Incarnation) -> None:
         incarnation.is_dead = True
         if incarnation in self.live:
             self.live.remove(incarnation)
-        self.world.subject.memory.restore([type(each) for each in incarnation.graph.nodes.values()])
+        incarnation.subject.memory.restore([type(each) for each in incarnation.graph.nodes.values()])
 
     def _later(self, seconds: float, work: Callable[[], None]) -> None:
         loop = self.world.loop
@@ -245,6 +266,10 @@ class FaultyLedger:
                 raise EngineGone("it has restarted")
             yield
 
+    async def resume(self, build: str = "") -> int:
+        """See `Ledger.resume`."""
+        return int(await self._apply("resume", [build]))
+
     def _refuse_if_gone(self) -> None:
         if self._world.loop.now < self._world.gone_until:
             raise EngineGone("it restarts")
@@ -268,9 +293,10 @@ class FaultyLedger:
             await self._inject_after(each, result, lambda: self._apply(operation, arguments))
         return result
 
-    async def _apply(self, operation: Operation, arguments: Sequence[Any]) -> Any:
+    async def _apply(self, operation: str, arguments: Sequence[Any]) -> Any:
         result = await getattr(self._engine, operation)(*arguments)
-        self._world.record.note(self._world.loop.now, self._node.name, operation, arguments, result)
+        build = self._incarnation.subject.build if self._incarnation is not None else ""
+        self._world.record.note(self._world.loop.now, self._node.name, operation, arguments, result, build=build)
         return result
 
     async def _inject_before(self, fault: Fault) -> None:
@@ -295,6 +321,8 @@ class FaultyLedger:
                 incarnation.clock.offset_s += fault.seconds
             case "restart":
                 node.restart(incarnation, fault.seconds)
+            case "upgrade":
+                node.upgrade(incarnation, fault.seconds)
 
     async def _inject_after(self, fault: Fault, result: Any, again: Callable[[], Awaitable[Any]]) -> None:
         node, incarnation, world = self._node, self._incarnation, self._world

@@ -45,7 +45,8 @@ def _loop_for(
     subject: Subject, chance: Random | None, surroundings: Random, starts_at: float
 ) -> Iterator[SimulationLoop]:
     """Yield a loop in controlled surroundings; refusals become RunError GBE667."""
-    subject.memory.restore()
+    for each in filter(None, (subject, subject.upgrade)):
+        each.memory.restore()
     loop = SimulationLoop(chance, starts_at)
     try:
         with controlled_surroundings(loop, surroundings):
@@ -66,7 +67,8 @@ def find_expected(subject: Subject, roots: Sequence[RootEvent]) -> Snapshot:
         RunError: GBE667, the graph cannot be simulated.
     """
     found, other = _run_reference(subject, roots, START, 1), _run_reference(subject, roots, _OTHER_START, 2)
-    return msgspec.structs.replace(found, changing=find_changing(found, other))
+    expected = msgspec.structs.replace(found, changing=find_changing(found, other))
+    return expected if subject.upgrade is None else expected.or_else(find_expected(subject.upgrade, roots))
 
 
 def _run_reference(subject: Subject, roots: Sequence[RootEvent], starts_at: float, seed: int) -> Snapshot:
@@ -172,7 +174,7 @@ def run_once(
     """
     with _loop_for(subject, Random(f"order {seed}"), Random(f"chance {seed}"), START) as loop:
         world = World(subject, loop, Random(f"latency {seed}"), faults, len(expected.events))
-        envelopes = _envelopes(roots, START)
+        envelopes = [msgspec.structs.replace(each, build=subject.build) for each in _envelopes(roots, START)]
         stuck = ""
         try:
             loop.run_until_complete(_publish_and_rest(world, envelopes))
@@ -183,8 +185,7 @@ def run_once(
 
 
 async def _publish_and_rest(world: World, roots: Sequence[Envelope]) -> None:
-    """Start all nodes, append the events in their order, and return when no delivery is open."""
-    loop, record = world.loop, world.record
+    """Start all nodes, append the events in their order, and return when no delivery is open and all nodes run one build."""
     connection = FaultyLedger(world.outside, None)
     await connection.open(world.subject.subscriptions)
     for each in world.nodes:
@@ -193,6 +194,14 @@ async def _publish_and_rest(world: World, roots: Sequence[Envelope]) -> None:
     for root in roots:
         await asyncio.sleep(_GAP_S)
         await _append(connection, root)
+    await _rest(world)
+    while any(each.finish_upgrade() for each in world.nodes):  # one by one
+        await _rest(world)
+
+
+async def _rest(world: World) -> None:
+    """Return when no delivery is open and all nodes are up."""
+    loop, record = world.loop, world.record
     seen, pause_s = -1, _PATIENCE_S
     while record.is_open or len(record.lines) != seen or not all(each.is_up for each in world.nodes):
         if loop.now > START + _LONGEST_S:
@@ -214,8 +223,9 @@ async def _append(connection: FaultyLedger, root: Envelope) -> None:
 
 def _check(world: World, roots: Sequence[Envelope], stuck: str, expected: Snapshot) -> Violation | None:
     """Return the first violation of a run that has ended."""
-    record, users = world.record, world.subject.users
-    violation = next(record.violations(world.subject.topics.check), None)
+    record, subject, users = world.record, world.subject, world.subject.users
+    topics = {each.build: each.topics for each in (subject.upgrade, subject) if each is not None}
+    violation = next(record.violations(lambda event: topics[event.build].check(event.type, event.data)), None)
     if violation is not None or stuck:
         return violation or Violation(REST, stuck)
     dead = {(event.id, handler): each.error for event, handler, each in record.dead}

@@ -52,7 +52,8 @@ class Simulation:
     """
 
     def __init__(self, subject: Subject, events: Sequence[RootEvent], kinds: Collection[Kind] = KINDS) -> None:
-        self._subject, self._events, self._kinds = subject, tuple(events), tuple(kinds)
+        self._subject, self._events = subject, tuple(events)
+        self._kinds = tuple(each for each in kinds if each != "upgrade" or subject.upgrade is not None)
         self.expected = find_expected(subject, events)
         calm = self._run(0, (), self._events)
         self.named, self._counts = calm.loop.named, calm.counts

@@ -5,15 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from graphbus_core.clock import Clock
+from graphbus_core.errors import RunError
 from graphbus_core.hosting.contracts import TopicContracts
 from graphbus_core.hosting.graph import GraphOrigin, Member
 from graphbus_core.hosting.imports import Factory
 from graphbus_core.hosting.members import compose_from_build, compose_from_classes
+from graphbus_core.ledger.attached import digest_of, wanted_types
 from graphbus_core.ledger.memory import MemoryLedger
 from graphbus_core.ledger.seam import Subscription
 from graphbus_core.ledger.worker import Worker
@@ -21,6 +24,7 @@ from graphbus_core.middleware import Middleware
 from graphbus_core.model.topics import Topic
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.json import Json
+from graphbus_core.schema.types import Type
 from graphbus_core.simulation.invariants import UserInvariants
 from graphbus_core.simulation.surroundings import ModuleMemory
 from graphbus_core.store import BuildArtifacts
@@ -66,6 +70,9 @@ class Subject(msgspec.Struct):
         users: The invariants of the project.
         worker: Makes the worker of each process.
         ledger: Makes the engine.
+        build: What tells its events from those of the other build.
+        wanted: See `Worker`.
+        upgrade: The other build of the graph, which all processes run in the end; None: there is none.
     """
 
     members: Sequence[Member]
@@ -81,6 +88,23 @@ class Subject(msgspec.Struct):
     max_tree: int = 10_000
     worker: Callable[..., Worker] = Worker
     ledger: Callable[[Clock], MemoryLedger] = MemoryLedger
+    build: str = ""
+    wanted: Mapping[tuple[str, str], Type] = MappingProxyType({})
+    upgrade: Subject | None = None
+
+    def upgraded_to(self, other: Subject) -> Subject:
+        """Return this graph with another build of it.
+
+        Raises:
+            RunError: GBE667, the other build has other subscriptions or other processes.
+        """
+        differing = set(self.subscriptions) ^ set(other.subscriptions)
+        if differing:
+            name = min(each.handler for each in differing)
+            raise RunError("GBE667", reason=f"the two builds differ in the subscriptions of {name}")
+        if self.nodes.keys() != other.nodes.keys():
+            raise RunError("GBE667", reason="the agents of the two builds must share processes in different ways")
+        return msgspec.structs.replace(self, upgrade=other)
 
 
 def subject_of_classes(*agents: type[GraphBusNode], nodes: int = 0, **options: Any) -> Subject:
@@ -95,7 +119,8 @@ def subject_of_build(origin: GraphOrigin, nodes: int = 0, **options: Any) -> Sub
     topics, members = compose_from_build(artifacts, modules, config)
     own = [each for each in sys.modules.values() if modules.is_from_project(each)]
     limits = {name: getattr(config.settings, name) for name in ("partitions", "max_hops", "max_tree")}
-    chosen = limits | {"middleware": modules.middleware, "factory": modules.factory} | options
+    builds = {"build": digest_of(artifacts), "wanted": wanted_types(artifacts)}
+    chosen = limits | builds | {"middleware": modules.middleware, "factory": modules.factory} | options
     return _make_subject(topics, members, _groups_of(artifacts), nodes, [*own, *modules.classes.values()], chosen)
 
 

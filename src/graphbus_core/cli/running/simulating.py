@@ -21,7 +21,7 @@ from graphbus_core.simulation.faults import Kind
 from graphbus_core.simulation.invariants import invariants_of
 from graphbus_core.simulation.record import Record, Violation
 from graphbus_core.simulation.search import Failure, Simulation
-from graphbus_core.simulation.subject import RootEvent, Subject, subject_of_build
+from graphbus_core.simulation.subject import Subject, subject_of_build
 from graphbus_core.store import BuildArtifacts
 
 _LINES = 40
@@ -35,6 +35,7 @@ def simulate_graph(
     kinds: Sequence[Kind],
     *,
     nodes: int,
+    upgrade: str,
     again: str,
     as_json: bool,
 ) -> None:
@@ -46,6 +47,7 @@ def simulate_graph(
         seeds: The seeds.
         kinds: The kinds of faults.
         nodes: How many processes there are at most; 0: as many as possible.
+        upgrade: The artifacts of another build, which replaces the first one while it runs; empty: there is none.
         again: The command that repeats a run, without its seed.
         as_json: Print a JSON document.
 
@@ -53,7 +55,14 @@ def simulate_graph(
         GraphBusError: The graph cannot be loaded.
         RunError: GBE666 for events that cannot be used, GBE667 for a graph that cannot be simulated, GBE668 for a failure.
     """
-    with _loaded(request, events_path, nodes) as (subject, events):
+    other = None
+    if upgrade:
+        with _loaded(msgspec.structs.replace(request, artifacts=upgrade), nodes) as (other, _):
+            pass  # its modules make room for those of the first build, which have the same names
+    with _loaded(request, nodes) as (first, artifacts):
+        topics = first.topics
+        events = read_events(events_path, topics) if events_path else make_up_events(artifacts, topics)
+        subject = first if other is None else first.upgraded_to(other)
         simulation = Simulation(subject, events, kinds)
         _print_notes(simulation, subject)
         failure = _try_seeds(simulation, seeds)
@@ -63,17 +72,15 @@ def simulate_graph(
 
 
 @contextmanager
-def _loaded(request: RuntimeConfig, events_path: str, nodes: int) -> Iterator[tuple[Subject, list[RootEvent]]]:
-    """Yield the graph and its events; its modules are imported while the block runs."""
+def _loaded(request: RuntimeConfig, nodes: int) -> Iterator[tuple[Subject, BuildArtifacts]]:
+    """Yield the graph and its artifacts; its modules are imported while the block runs."""
     stages = runtime.PIPELINE.excluding("INIT_SIMPLE_BUS", "EXECUTE_ENTRYPOINT", "SHUTDOWN")
     products = stages.run(request)
     modules = products[NodeModules]
     try:
         origin = GraphOrigin(products[BuildArtifacts], modules, products[ResolvedRun])
         subject = subject_of_build(origin, nodes, users=invariants_of(modules.import_own("simulation")))
-        topics = subject.topics
-        events = read_events(events_path, topics) if events_path else make_up_events(origin.artifacts, topics)
-        yield subject, events
+        yield subject, origin.artifacts
     finally:
         modules.forget()
 
