@@ -47,7 +47,7 @@ from graphbus_core.ledger.seam import (
 from graphbus_core.log import Log
 from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.model.messages import Event
-from graphbus_core.schema.types import Type
+from graphbus_core.schema.types import UNKNOWN, Type
 from graphbus_core.schema.validation import misfit_error, problems_in
 
 R = TypeVar("R")
@@ -373,9 +373,9 @@ class Worker:
 
     def _find_misfit(self, lease: Lease) -> RunError | None:
         """Return the error about an event of another build whose payload the handler cannot read; None if there is none."""
-        wanted = self._wanted.get((lease.subscription.handler, lease.subscription.topic))
-        if wanted is None or lease.envelope.build in ("", self._build):
+        if lease.envelope.build in ("", self._build):
             return None
+        wanted = self._wanted.get((lease.subscription.handler, lease.subscription.topic), UNKNOWN)
         payload = {} if lease.envelope.data is None else lease.envelope.data  # None is a payload without fields
         problems = problems_in(wanted, payload)
         return misfit_error("GBE614", problems, topic=lease.envelope.type) if problems else None
