@@ -145,3 +145,10 @@ def test_a_payload_that_is_known_in_no_build_is_no_matter_of_versions() -> None:
     unknown = Schema((Field("n", UNKNOWN),))
     builds = build(unknown, Schema((Field("n", Type("int")),)), "typed"), build(unknown, Schema(), "typed")
     assert [each.kind for each in compare_both_ways(*map(Surface.of, builds))] == []
+
+
+def test_a_payload_that_one_build_does_not_declare_is_unknown() -> None:
+    known, unknown = Schema((Field("n", Type("int")),)), Schema((Field("n", UNKNOWN),))
+    found = compare_both_ways(Surface.of(build(unknown, known, "typed")), Surface.of(build(known, known, "typed")))
+    assert [(each.direction, each.kind) for each in found] == [("forward", "unknown")]
+    assert found[0].why == "the new Handler.on_t needs 'n', and it is not known what the old Publisher sends"

@@ -378,7 +378,8 @@ class Worker:
         wanted = self._wanted.get((lease.subscription.handler, lease.subscription.topic), UNKNOWN)
         payload = {} if lease.envelope.data is None else lease.envelope.data  # None is a payload without fields
         problems = problems_in(wanted, payload)
-        return misfit_error("GBE614", problems, topic=lease.envelope.type) if problems else None
+        data = {"handler": lease.subscription.handler, "topic": lease.envelope.type}
+        return misfit_error("GBE650", problems, **data) if problems else None
 
     async def _renew(self, held: Collection[Lease]) -> None:
         """Extend the leases in time, as long as there are any that are not lost."""

@@ -90,8 +90,9 @@ def _print_notes(simulation: Simulation, subject: Subject) -> None:
     console.print_note(f"Processes: {', '.join(subject.nodes)}")
     for each in simulation.named:
         console.print_note(style(f"Not under control: {sanitize(each)}", "warn"))
+    reason = "on a clock or on chance" if subject.upgrade is None else "on a clock, on chance or on the build"
     for each in sorted(simulation.expected.changing):
-        console.print_note(style(f"Not compared, because it depends on a clock or on chance: {sanitize(each)}", "warn"))
+        console.print_note(style(f"Not compared, because it depends {reason}: {sanitize(each)}", "warn"))
 
 
 def _try_seeds(simulation: Simulation, seeds: Iterable[int]) -> Failure | None:
