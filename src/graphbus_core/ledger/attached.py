@@ -16,11 +16,11 @@ from graphbus_core.hosting.imports import require_packages
 from graphbus_core.ledger.nats_address import is_on_nats
 from graphbus_core.ledger.questions import Asking
 from graphbus_core.ledger.seam import EngineGone, History, Lag, Ledger, Questions, Subscription
-from graphbus_core.ledger.worker import Worker
+from graphbus_core.ledger.worker import Wanted, Worker
 from graphbus_core.model.config import ResolvedRun
 from graphbus_core.model.deliveries import Metric
 from graphbus_core.model.digests import sha256_hex
-from graphbus_core.schema.types import Type, as_json
+from graphbus_core.schema.types import as_json
 from graphbus_core.store import BuildArtifacts
 
 R = TypeVar("R")
@@ -94,11 +94,11 @@ def digest_of(artifacts: BuildArtifacts | None) -> str:
     return sha256_hex("".join(f"{name} {digest}\n" for name, digest in digests).encode())
 
 
-def wanted_types(artifacts: BuildArtifacts | None) -> dict[tuple[str, str], Type]:
-    """Return (handler, topic) -> the type of the payloads that the handler takes, as `graphbus contract diff` compares them."""
+def wanted_types(artifacts: BuildArtifacts | None) -> dict[tuple[str, str], Wanted]:
+    """Return (handler, topic) -> what the handler takes, as `graphbus contract diff` compares them."""
     agents = () if artifacts is None else artifacts.agents.agents
     return {
-        (f"{agent.name}.{each.method}", each.topic): as_json(each.wanted)
+        (f"{agent.name}.{each.method}", each.topic): Wanted(as_json(each.wanted), each.is_typed)
         for agent in agents
         for each in agent.subscriptions
         if each.topic
@@ -145,7 +145,7 @@ class AttachedLedger:
         others: Sequence[Subscription] = (),
         build: str = "",
         partitions: int = 1,
-        wanted: Mapping[tuple[str, str], Type] = MappingProxyType({}),
+        wanted: Mapping[tuple[str, str], Wanted] = MappingProxyType({}),
     ) -> None:
         self.engine = ledger
         self.worker = Worker(graph.bus, ledger, others=others, build=build, partitions=partitions, wanted=wanted)

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -67,6 +67,22 @@ _MISFITS = frozenset({"GBE614", "GBE617", "GBE650"})
 _UNUSABLE_FILE = "GBE645"
 
 _log = Log("graphbus.ledger")
+
+
+class Wanted(NamedTuple):
+    """What a handler takes.
+
+    Attributes:
+        type: The type of the payload.
+        is_declared: It is declared, so that the handler is not run for another payload. Otherwise it was read from the code, and
+            only if the handler fails, this is the reason.
+    """
+
+    type: Type
+    is_declared: bool
+
+
+_ANYTHING = Wanted(UNKNOWN, is_declared=False)
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -140,7 +156,7 @@ class Worker:
         build: The digest of the build, which each event carries.
         clock: The clock of the engine.
         partitions: How many partitions the deliveries of a subscription with a `key` have.
-        wanted: (handler, topic) -> the type that the payload of an event of another build must have.
+        wanted: (handler, topic) -> what the payload of an event of another build must be.
 
     Attributes:
         counts: See `WorkerCounts`.
@@ -157,7 +173,7 @@ class Worker:
         build: str = "",
         clock: Clock | None = None,
         partitions: int = 1,
-        wanted: Mapping[tuple[str, str], Type] = MappingProxyType({}),
+        wanted: Mapping[tuple[str, str], Wanted] = MappingProxyType({}),
     ) -> None:
         self.counts = WorkerCounts()
         self.on_wake: Callable[[], Awaitable[None]] | None = None
@@ -362,24 +378,29 @@ class Worker:
                 return await self._settle(lease, outcome, attempt)
 
     async def _attempt(self, lease: Lease) -> Attempt:
-        """Run the handler, unless it cannot read the event of another build."""
-        misfit = self._find_misfit(lease)
-        if misfit is not None:
+        """Run the handler; what another build has published may be a misfit."""
+        misfit, is_certain = self._find_misfit(lease)
+        if misfit is not None and is_certain:
             return Attempt(misfit)
         subscription = self._hosted[lease.subscription.handler, lease.subscription.topic]
         ended: asyncio.Future[Attempt] = asyncio.get_running_loop().create_future()
         run_handler(self._bus, subscription, lease.envelope.to_event(), lease.attempt, _Answer(ended))
-        return await ended
+        attempt = await ended
+        has_failed = attempt.error is not None and not attempt.is_cut_off
+        return attempt if misfit is None or not has_failed else Attempt(misfit)
 
-    def _find_misfit(self, lease: Lease) -> RunError | None:
-        """Return the error about an event of another build whose payload the handler cannot read; None if there is none."""
+    def _find_misfit(self, lease: Lease) -> tuple[RunError | None, bool]:
+        """Return the error about an event of another build that the handler cannot read, and whether the handler is not to run.
+
+        The error is None if there is none, or if the event is of this build.
+        """
         if lease.envelope.build in ("", self._build):
-            return None
-        wanted = self._wanted.get((lease.subscription.handler, lease.subscription.topic), UNKNOWN)
+            return None, False
+        wanted = self._wanted.get((lease.subscription.handler, lease.subscription.topic), _ANYTHING)
         payload = {} if lease.envelope.data is None else lease.envelope.data  # None is a payload without fields
-        problems = problems_in(wanted, payload)
+        problems = problems_in(wanted.type, payload)
         data = {"handler": lease.subscription.handler, "topic": lease.envelope.type}
-        return misfit_error("GBE650", problems, **data) if problems else None
+        return misfit_error("GBE650", problems, **data) if problems else None, wanted.is_declared
 
     async def _renew(self, held: Collection[Lease]) -> None:
         """Extend the leases in time, as long as there are any that are not lost."""

@@ -196,6 +196,11 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
         return Schema(fields), self.reads_all_known
 
     @property
+    def is_typed(self) -> bool:
+        """False if what it needs is only known from the keys that it reads."""
+        return self.shape == "fields" or self.payload.kind not in _READ_BY_KEY
+
+    @property
     def wanted(self) -> Type:
         """The type that payloads need to have: a record of the needed fields; the declared type if no field is known."""
         fields = self.find_needs()[0].fields

@@ -19,12 +19,11 @@ from graphbus_core.hosting.members import compose_from_build, compose_from_class
 from graphbus_core.ledger.attached import digest_of, wanted_types
 from graphbus_core.ledger.memory import MemoryLedger
 from graphbus_core.ledger.seam import Subscription
-from graphbus_core.ledger.worker import Worker
+from graphbus_core.ledger.worker import Wanted, Worker
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.topics import Topic
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.json import Json
-from graphbus_core.schema.types import Type
 from graphbus_core.simulation.invariants import UserInvariants
 from graphbus_core.simulation.surroundings import ModuleMemory
 from graphbus_core.store import BuildArtifacts
@@ -89,7 +88,7 @@ class Subject(msgspec.Struct):
     worker: Callable[..., Worker] = Worker
     ledger: Callable[[Clock], MemoryLedger] = MemoryLedger
     build: str = ""
-    wanted: Mapping[tuple[str, str], Type] = MappingProxyType({})
+    wanted: Mapping[tuple[str, str], Wanted] = MappingProxyType({})
     upgrade: Subject | None = None
 
     def upgraded_to(self, other: Subject) -> Subject:
