@@ -38,7 +38,10 @@ class Page(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-CONFIGS = "BuildConfig RuntimeConfig Settings SafetyConfig LLMConfig ProviderConfig Budget GateConfig RuntimeSettings ServeConfig"
+CONFIGS = (
+    "BuildConfig RuntimeConfig Settings SafetyConfig LLMConfig ProviderConfig Budget GateConfig RuntimeSettings "
+    "ServeConfig NatsConfig"
+)
 ERRORS = (
     "UsageError BuildError EditError NegotiationError ModelError ArtifactError RunError PowerError BackpressureError "
     "DeadlockError RequestTimeoutError DeployError SeveralErrors"

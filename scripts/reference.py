@@ -57,6 +57,7 @@ TABLES = (
         config.ServeConfig,
         "HTTP with `graphbus run --serve`; see [HTTP](http.md). `--host` and `--port` override it.",
     ),
+    ("tool.graphbus.runtime.nats", config.NatsConfig, "The stream of a [ledger on NATS](ledgers.md#settings)."),
 )
 NAMED = (
     (

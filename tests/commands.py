@@ -66,6 +66,7 @@ REPORTING = [
     ["contract", "export", "--format", "asyncapi"],
     ["state", "ls"],
     ["k8s", "generate", "--namespace", "shop", "--diff"],
+    ["nats", "generate", "--ledger", "nats://nats.example/shop", "--diff"],
     ["docker", "build", "--diff"],
     ["ci", "github", "--diff"],
     ["-C", "demo", "negotiate", "agents", "--rounds", "2"],

@@ -152,7 +152,7 @@ def _allow_ledger(config: ResolvedRun) -> ResolvedRun:
     """Return the configuration with the host of a ledger on NATS among the hosts that may be connected to."""
     if not config.settings.ledger:
         return config
-    from graphbus_core.ledger.nats_address import is_on_nats, parse_address
+    from graphbus_core.ledger.nats_names import is_on_nats, parse_address
 
     if not is_on_nats(config.settings.ledger):
         return config

@@ -269,6 +269,7 @@ _RULES: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
         'a list of names like "DATABASE_URL" or "SHOP_*"',
     ),
     ("runtime", "partitions"): (_is_positive, "a whole number of at least 1"),
+    ("nats", "replicas"): (lambda count: count <= 5, "a whole number up to 5"),
     ("serve", "port"): (lambda port: port < 65_536, "a whole number up to 65535"),
     ("serve", "max_connections"): (_is_positive, "a whole number of at least 1"),
     ("serve", "concurrency"): (_is_positive, "a whole number of at least 1"),

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -53,14 +54,24 @@ class NatsServer:
         folder: Where it keeps its files.
         has_jetstream: Whether it has JetStream.
         config: Further lines of its configuration file.
+        environment: Further variables of its environment.
     """
 
-    def __init__(self, kind: str, folder: Path, *, has_jetstream: bool = True, config: str = "") -> None:
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        *,
+        has_jetstream: bool = True,
+        config: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.program = find_server(kind)
         self.port = free_port()
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._has_jetstream = has_jetstream
+        self._environment = {**os.environ, **(environment or {})}
         self._config = folder / "nats.conf"
         self.configure(config)
         self.process: subprocess.Popen[bytes] | None = None
@@ -75,7 +86,8 @@ class NatsServer:
 
     def start(self) -> None:
         with (self.folder / "server.log").open("ab") as log:
-            self.process = subprocess.Popen([self.program, "-c", str(self._config)], stdout=log, stderr=log)
+            command = [self.program, "-c", str(self._config)]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
         deadline = time.monotonic() + PATIENCE_S
         while not self._is_ready():
             assert self.process.poll() is None, (self.folder / "server.log").read_text()

@@ -91,6 +91,7 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "docker": CommandEntry("graphbus_core.cli.docker:docker", "Write a Dockerfile, build the image, run it.", "Ship"),
     "k8s": CommandEntry("graphbus_core.cli.k8s:k8s", "Write manifests for Kubernetes, and apply them.", "Ship"),
+    "nats": CommandEntry("graphbus_core.cli.nats:nats", "Prepare a NATS server as the ledger of a graph.", "Ship"),
     "ci": CommandEntry("graphbus_core.cli.ci:ci", "Write the pipeline of GitHub or GitLab.", "Ship"),
     "contract": CommandEntry(
         "graphbus_core.cli.contract:contract", "List edges between agents, compare and export them.", "Ship"

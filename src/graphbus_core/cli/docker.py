@@ -44,7 +44,7 @@ from graphbus_core.deploy.names import (
 from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError, UsageError
 from graphbus_core.errors.system import advise_on, reason_of
-from graphbus_core.ledger.nats_address import is_on_nats
+from graphbus_core.ledger.nats_names import is_on_nats
 from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.settings import PROJECT_FILE, find_root, resolve_run
 

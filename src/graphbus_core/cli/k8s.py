@@ -33,7 +33,7 @@ from graphbus_core.deploy.names import invalid_value, make_label, split_image
 from graphbus_core.deploy.render import fill_template
 from graphbus_core.errors import DeployError, Place, UsageError, raise_all
 from graphbus_core.hosting.arguments import LEDGER_VARIABLE
-from graphbus_core.ledger.nats_address import is_on_nats
+from graphbus_core.ledger.nats_names import is_on_nats
 
 _NAMES = (KUSTOMIZATION, "kustomization.yml", "Kustomization")
 _MANIFESTS = "manifests.yaml"

@@ -32,7 +32,7 @@ from graphbus_core.deploy.names import (
 from graphbus_core.deploy.render import fill_template
 from graphbus_core.deploy.yaml import format_scalar, quote_text
 from graphbus_core.errors import DeployError, RunError
-from graphbus_core.ledger.nats_address import Address, is_on_nats, parse_address, stream_name
+from graphbus_core.ledger.nats_names import Address, is_on_nats, parse_address, stream_name
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.artifacts import Artifacts
 from graphbus_core.model.config import RuntimeSettings

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.graph import LiveGraph, state_path
 from graphbus_core.hosting.imports import require_packages
-from graphbus_core.ledger.nats_address import is_on_nats
+from graphbus_core.ledger.nats_names import is_on_nats
 from graphbus_core.ledger.questions import Asking
 from graphbus_core.ledger.seam import EngineGone, History, Lag, Ledger, Questions, Subscription
 from graphbus_core.ledger.worker import Wanted, Worker
-from graphbus_core.model.config import ResolvedRun
+from graphbus_core.model.config import NatsConfig, ResolvedRun
 from graphbus_core.model.deliveries import Metric
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.schema.types import as_json
@@ -45,11 +45,11 @@ def attach_ledger(graph: LiveGraph, config: ResolvedRun) -> None:
         RunError: GBE658 for a ledger that does not exist, GBE643-645 for a file that cannot be used.
     """
     artifacts = None if graph.origin is None else graph.origin.artifacts
-    ledger = open_engine(config.settings.ledger, state_path(config), config.only)
+    ledger = open_engine(config.settings.ledger, state_path(config), config.only, config.settings.nats)
     graph.ledger = AttachedLedger(
         graph,
         ledger,
-        others=_subscriptions_elsewhere(artifacts, config),
+        others=subscriptions_in(artifacts, config) if artifacts is not None and config.only else (),
         build=digest_of(artifacts),
         partitions=config.settings.partitions,
         wanted={} if config.settings.validation == "off" else wanted_types(artifacts),
@@ -57,20 +57,21 @@ def attach_ledger(graph: LiveGraph, config: ResolvedRun) -> None:
     graph.at_end(graph.ledger.close)
 
 
-def open_engine(name: str, path: str, agents: Collection[str] = ()) -> History:
+def open_engine(name: str, path: str, agents: Collection[str] = (), nats: NatsConfig = NatsConfig()) -> History:  # noqa: B008
     """Return the engine with this name.
 
     Args:
         name: `sqlite`, or `nats://[user:password@]host[:port][/app]`.
         path: The state file of the graph.
         agents: The agents that this process hosts; empty: all.
+        nats: The settings of a stream on NATS.
 
     Raises:
         RunError: GBE658 for any other name, GBE643-645 for a file that cannot be used, GBE659 for a malformed address, GBE671
             if nats-py is not installed.
     """
     if is_on_nats(name):
-        return _open_nats(name, path, agents)
+        return _open_nats(name, path, agents, nats)
     if name != "sqlite":
         raise RunError("GBE658", ledger=name)
     from graphbus_core.ledger.sqlite import SqliteLedger
@@ -78,12 +79,12 @@ def open_engine(name: str, path: str, agents: Collection[str] = ()) -> History:
     return SqliteLedger(path)
 
 
-def _open_nats(url: str, path: str, agents: Collection[str]) -> History:
+def _open_nats(url: str, path: str, agents: Collection[str], settings: NatsConfig) -> History:
     """Return the engine on a NATS server; raise GBE659 for a malformed address, GBE671 if nats-py is not installed."""
     require_packages("A ledger on NATS", ["nats"], extra="nats")
     from graphbus_core.ledger.nats import NatsLedger
 
-    return NatsLedger(url, path, agents=agents or None)
+    return NatsLedger(url, path, agents=agents or None, settings=settings)
 
 
 def digest_of(artifacts: BuildArtifacts | None) -> str:
@@ -105,10 +106,8 @@ def wanted_types(artifacts: BuildArtifacts | None) -> dict[tuple[str, str], Want
     }
 
 
-def _subscriptions_elsewhere(artifacts: BuildArtifacts | None, config: ResolvedRun) -> list[Subscription]:
-    """Return the subscriptions of the agents that `--only` leaves to other processes."""
-    if artifacts is None or not config.only:
-        return []
+def subscriptions_in(artifacts: BuildArtifacts, config: ResolvedRun) -> list[Subscription]:
+    """Return the subscriptions of the agents that `--only` leaves to other processes; without it, of all."""
     return [
         Subscription(
             agent=agent.name,

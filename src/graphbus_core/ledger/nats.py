@@ -23,7 +23,6 @@ from graphbus_core.clock import Clock
 from graphbus_core.errors import RunError
 from graphbus_core.ledger.envelope import Envelope, encode_envelope
 from graphbus_core.ledger.inbox import InboxLedger
-from graphbus_core.ledger.nats_address import parse_address, unusable
 from graphbus_core.ledger.nats_link import (
     ApiError,
     Message,
@@ -32,14 +31,22 @@ from graphbus_core.ledger.nats_link import (
     Received,
     Receiver,
 )
+from graphbus_core.ledger.nats_names import (
+    is_inbox,
+    parse_address,
+    subject_of,
+    subject_of_question,
+    subject_of_questions,
+    unusable,
+)
 from graphbus_core.ledger.nats_pump import Pump
 from graphbus_core.ledger.nats_stream import (
+    ACK_WAIT_S,
     Stream,
     declare_consumers,
     declare_stream,
     find_consumer,
     no_jetstream,
-    subject_of,
 )
 from graphbus_core.ledger.seam import (
     Capabilities,
@@ -58,6 +65,7 @@ from graphbus_core.ledger.seam import (
     Subscription,
 )
 from graphbus_core.log import Log
+from graphbus_core.model.config import NatsConfig
 from graphbus_core.model.deliveries import DeadLetter
 
 _RELAY = 256
@@ -85,6 +93,7 @@ class NatsLedger:
         lease_s: How long a lease lasts.
         agents: The agents that this process hosts; None: all that are subscribed.
         ack_wait_s: After how long without a sign of a process the server hands its events out again.
+        settings: The settings of the stream.
 
     Raises:
         RunError: GBE659, the address is malformed.
@@ -100,7 +109,8 @@ class NatsLedger:
         lease_s: float = 30.0,
         *,
         agents: Collection[str] | None = None,
-        ack_wait_s: float = 30.0,
+        ack_wait_s: float = ACK_WAIT_S,
+        settings: NatsConfig = NatsConfig(),  # noqa: B008 - it is frozen
     ) -> None:
         self.address = parse_address(url)
         self._outgoing = asyncio.Event()
@@ -108,6 +118,7 @@ class NatsLedger:
         self._link = NatsLink(self.address, self._declare_soon)
         self._only = None if agents is None else frozenset(agents)
         self._ack_wait_s = ack_wait_s
+        self._settings = settings
         self._subscriptions: Sequence[Subscription] = ()
         self._stream: Stream | None = None
         self._pumps: dict[str, Pump] = {}
@@ -138,7 +149,7 @@ class NatsLedger:
         if self._stream is None:
             await self._link.connect()
             try:
-                self._stream = await declare_stream(self._link)
+                self._stream = await declare_stream(self._link, self._settings)
             except NobodyThereError:
                 raise no_jetstream(self.address.place) from None
 
@@ -149,7 +160,7 @@ class NatsLedger:
 
     async def _declare(self) -> None:
         """Make or verify the stream and the consumers, and attach a pump for each agent of this process."""
-        stream = await declare_stream(self._link)
+        stream = await declare_stream(self._link, self._settings)
         if self._stream is not None and self._stream.created != stream.created:
             _log.error("the stream %s is new: what the earlier one kept is lost", stream.name)
         hosted = self._hosted()
@@ -348,7 +359,8 @@ class NatsLedger:
 
     async def ask(self, agent: str, text: str, timeout_s: float) -> str:
         """Put a question to a process that hosts an agent, and return the answer; see `Questions.ask`."""
-        return (await self._link.ask(self._subject_of_questions(agent), text.encode(), timeout_s)).decode()
+        subject = subject_of_question(self.address.app, agent, text)
+        return (await self._link.ask(agent, subject, text.encode(), timeout_s)).decode()
 
     async def take_questions(self, agents: Collection[str]) -> Sequence[Question]:
         """Return the questions to these agents that wait; see `Questions.take_questions`."""
@@ -362,22 +374,30 @@ class NatsLedger:
         with suppress(EngineGone):  # the asker waits in vain then
             await self._link.send(reply, text.encode())
 
-    def _subject_of_questions(self, agent: str) -> str:
-        return f"gbq.{self.address.app}.{agent}"
-
     async def _listen_for_questions(self, agents: Collection[str]) -> None:
         """Take questions to these agents; another process of an agent may take some of them."""
         for receiver in self._listening:
             await self._link.unlisten(receiver)
         self._listening = [
-            await self._link.listen(self._subject_of_questions(each), partial(self._take_question, each), each)
+            await self._link.listen(
+                subject_of_questions(self.address.app, each), partial(self._take_question, each), each
+            )
             for each in agents
         ]
 
     def _take_question(self, agent: str, message: Received) -> None:
+        """Take a question if it is the one that its subject allows, and its answer would not be published as something else."""
+        try:
+            text = message.data.decode()
+            is_allowed = message.subject == subject_of_question(self.address.app, agent, text)
+        except ValueError:
+            is_allowed = False
+        if not (is_allowed and is_inbox(message.reply)):
+            _log.error("a message on %s is not a question of a graph, and was refused", message.subject)
+            return
         number = next(self._numbers)
         self._askers[number] = message.reply
-        self._questions.append(Question(number, agent, message.data.decode()))
+        self._questions.append(Question(number, agent, text))
         self._local.note()
 
     # --- the outbox ---
@@ -389,8 +409,8 @@ class NatsLedger:
             self._outgoing.clear()
             try:
                 is_all = await self._relay_some()
-            except EngineGone as gone:
-                _log.debug("published events wait: %s", gone)
+            except (EngineGone, RunError) as gone:
+                (_log.error if isinstance(gone, RunError) else _log.debug)("published events wait: %s", gone)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 continue
@@ -403,6 +423,7 @@ class NatsLedger:
 
         Raises:
             EngineGone: The server has not stored one of them.
+            RunError: GBE659, it refuses one.
         """
         events = self._local.outgoing(self._hosted(), _RELAY)
         if not events:
@@ -414,8 +435,28 @@ class NatsLedger:
         self._local.forget_outgoing(stored)
         for answer in answers:
             if isinstance(answer, Exception):
-                raise EngineGone(str(answer))
+                raise answer if isinstance(answer, RunError) else EngineGone(str(answer))
         return len(events) < _RELAY
+
+
+async def deploy_stream(url: str, settings: NatsConfig, subscriptions: Sequence[Subscription]) -> tuple[str, list[str]]:
+    """Make the stream and the consumers of all agents, or change them; return the name of the stream, and the changed consumers.
+
+    Raises:
+        RunError: GBE659, the server cannot be used, or the user may not do that.
+    """
+    link = NatsLink(parse_address(url), lambda: None)
+    await link.connect()
+    try:
+        stream = await declare_stream(link, settings, may_change=True)
+        agents = {each.agent for each in subscriptions}
+        return stream.name, await declare_consumers(link, stream, subscriptions, agents, ACK_WAIT_S)
+    except NobodyThereError:
+        raise no_jetstream(link.address.place) from None
+    except EngineGone as gone:
+        raise unusable(str(gone), "Try again.", link.address.place) from None
+    finally:
+        await link.close()
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

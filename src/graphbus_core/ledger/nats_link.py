@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import count
 from time import monotonic
@@ -19,7 +20,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from graphbus_core.ledger.nats_address import Address, unusable
+from graphbus_core.errors import RunError
+from graphbus_core.ledger.nats_names import Address, inbox_of, unusable
 from graphbus_core.ledger.seam import EngineGone
 from graphbus_core.log import Log
 
@@ -41,6 +43,9 @@ _PIPELINE = 500
 """How many events are published before their acknowledgements are waited for."""
 
 _log = Log("graphbus.ledger")
+
+
+_REFUSED = re.compile(r'permissions violation for (publish|subscription) .*?"([^"]+)"', re.IGNORECASE)
 
 
 class Message(NamedTuple):
@@ -79,6 +84,18 @@ class NobodyThereError(EngineGone):
     """Nobody listens on the subject of a request: JetStream is not enabled, or has not started yet."""
 
 
+class ForbiddenError(RunError):
+    """GBE659: the permissions of the user do not allow a subject."""
+
+
+class _Asked(NamedTuple):
+    """A message whose answer resolves a future: what was asked, and its name, which ends the subject of the answer."""
+
+    name: str
+    subject: str
+    answer: asyncio.Future[Msg]
+
+
 class NatsLink:
     """A connection. All calls come from one event loop.
 
@@ -92,8 +109,9 @@ class NatsLink:
         self._on_up = on_up
         self._client: Client | None = None
         self._last_error = ""
-        self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        self._inbox = ""
+        self._asked: dict[str, _Asked] = {}  # by name
+        self._refused: set[str] = set()  # subjects, in lower case
+        self._inbox, self._nonce = inbox_of(address.user), ""
         self._numbers = count(1)
         self._closed = asyncio.Event()
         self._staying: asyncio.Task[None] | None = None
@@ -139,7 +157,9 @@ class NatsLink:
         while True:
             try:
                 await self._dial()
-            except (OSError, nats.errors.Error, EngineGone, TimeoutError) as error:
+            except (OSError, nats.errors.Error, EngineGone, TimeoutError, ForbiddenError) as error:
+                if is_first and isinstance(error, ForbiddenError):
+                    raise
                 self._last_error = self._last_error or _describe(error)
             else:
                 return
@@ -160,8 +180,9 @@ class NatsLink:
             on_failure.push_async_callback(_release, client)
             await self._connect(client)
             self._client = client
-            self._inbox = client.new_inbox()
-            await self.listen(f"{self._inbox}.*", self._take_answer)
+            self._nonce = client.new_inbox().rpartition(".")[2]
+            await self.listen(f"{self._inbox}.{self._nonce}.*", self._take_answer)
+            await self.listen(f"{self._inbox}.*.{self._nonce}.*", self._take_answer)  # of agents
             on_failure.pop_all()  # it succeeded: keep the connection
 
     async def _connect(self, client: Client) -> None:
@@ -170,6 +191,7 @@ class NatsLink:
             user=self.address.user or None,
             password=self.address.password or None,
             name=f"graphbus {self.address.app}",
+            inbox_prefix=self._inbox,
             error_cb=self._note_error,
             closed_cb=self._note_closed,
             allow_reconnect=False,
@@ -180,7 +202,28 @@ class NatsLink:
         )
 
     async def _note_error(self, error: Exception) -> None:
+        """Keep an error that the server has sent; let those fail at once that wait for an answer to what it has refused."""
         self._last_error = _describe(error)
+        refused = _REFUSED.search(self._last_error)
+        if refused is None:
+            return
+        kind, subject = refused[1], refused[2].lower()  # nats-py gives it in lower case
+        self._refused.add(subject)
+        waiting = [each for each in self._asked.values() if each.subject.lower() == subject]
+        for each in waiting:
+            if not each.answer.done():
+                each.answer.set_exception(self._forbidden(each.subject))
+        if kind == "publish" and not waiting:
+            _log.error("NATS at %s: %s", self.address.place, self._last_error)
+
+    def _forbidden(self, subject: str) -> ForbiddenError:
+        return ForbiddenError(
+            "GBE659",
+            place=f" at {self.address.place}",
+            reason=f"it does not allow {self.address.user or 'anybody'} the subject {subject}",
+            advice="Use the user of the agents of this process. If the build has changed what they publish or ask, write the"
+            " users again with `graphbus nats generate`, and let the server load them.",
+        )
 
     async def _note_closed(self) -> None:
         self._closed.set()
@@ -194,9 +237,9 @@ class NatsLink:
                         await self._closed.wait()
                 self._closed.clear()
             _log.warning("the connection to NATS at %s is lost; events wait", self.address.place)
-            for future in self._answers.values():
-                if not future.done():
-                    future.set_exception(EngineGone("the connection to NATS is lost"))
+            for each in self._asked.values():
+                if not each.answer.done():
+                    each.answer.set_exception(EngineGone("the connection to NATS is lost"))
             if self._client is not None:
                 await _release(self._client)
             await self._keep_dialing()
@@ -241,22 +284,26 @@ class NatsLink:
 
         Raises:
             EngineGone: There is no connection.
+            ForbiddenError: The server refuses it.
         """
 
         async def callback(message: Msg) -> None:
             take(message)
 
+        client = self._connected()
+        self._refused.discard(subject.lower())
         try:
-            return await self._connected().subscribe(subject, queue=group, cb=callback)
+            receiver = await client.subscribe(subject, queue=group, cb=callback)
         except (OSError, nats.errors.Error) as error:
             raise EngineGone(_describe(error)) from error
+        await _finish(_ping(client), ANSWER_S)  # a refusal comes before its answer
+        if subject.lower() in self._refused:
+            raise self._forbidden(subject)
+        return receiver
 
     async def unlisten(self, receiver: Receiver) -> None:
         """End `listen`; what is on its way is still taken."""
-        draining = asyncio.create_task(receiver.drain())  # type: ignore[no-untyped-call]  # of nats-py
-        draining.add_done_callback(_forget_error)
-        # It is not cancelled: nats-py stops reading when the answer to a cancelled `flush` comes.
-        await asyncio.wait([draining], timeout=_UNLISTEN_S if self.is_up else 0)
+        await _finish(receiver.drain(), _UNLISTEN_S if self.is_up else 0)  # type: ignore[no-untyped-call]  # of nats-py
 
     def new_inbox(self) -> str:
         """Return a subject that nobody else uses.
@@ -269,31 +316,25 @@ class NatsLink:
     # --- requests ---
 
     def _take_answer(self, message: Msg) -> None:
-        future = self._answers.get(message.subject.rpartition(".")[2])
-        if future is None or future.done():
+        asked = self._asked.get(message.subject.rpartition(".")[2])
+        if asked is None or asked.answer.done():
             return
         if message.headers and message.headers.get("Status") == "503":
-            future.set_exception(NobodyThereError("JetStream does not answer"))
-            return
-        answer = json.loads(message.data)
-        if "error" in answer:
-            future.set_exception(ApiError(answer["error"]))
+            asked.answer.set_exception(NobodyThereError("JetStream does not answer"))
         else:
-            future.set_result(answer)
+            asked.answer.set_result(message)
 
-    async def _ask(
-        self, client: Client, subject: str, body: bytes, event_id: str = ""
-    ) -> tuple[str, asyncio.Future[dict[str, Any]]]:
-        """Publish a message whose answer resolves a future; return the future and its name in `_answers`."""
-        name = str(next(self._numbers))
-        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._answers[name] = future
+    async def _ask(self, client: Client, subject: str, body: bytes, event_id: str = "", *, agent: str = "") -> _Asked:
+        """Publish a message whose answer resolves a future; an agent answers to a subject with its name."""
+        asked = _Asked(str(next(self._numbers)), subject, asyncio.get_running_loop().create_future())
+        self._asked[asked.name] = asked
         headers = {"Nats-Msg-Id": event_id} if event_id else None
+        reply = ".".join((self._inbox, *([agent] if agent else ()), self._nonce, asked.name))
         try:
-            await client.publish(subject, body, reply=f"{self._inbox}.{name}", headers=headers)
+            await client.publish(subject, body, reply=reply, headers=headers)
         except (OSError, nats.errors.Error) as error:
-            future.set_exception(EngineGone(_describe(error)))
-        return name, future
+            asked.answer.set_exception(EngineGone(_describe(error)))
+        return asked
 
     async def request(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return what the API of JetStream answers.
@@ -301,6 +342,7 @@ class NatsLink:
         Raises:
             ApiError: It answers with an error.
             EngineGone: It does not answer.
+            ForbiddenError: The server refuses it.
         """
         asked = await self._ask(self._connected(), subject, json.dumps(body or {}).encode())
         (answer,) = await self._collect([asked])
@@ -308,27 +350,29 @@ class NatsLink:
             raise answer
         return answer
 
-    async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes:
-        """Return what a listener on a subject answers; until there is one, try again.
+    async def ask(self, agent: str, subject: str, body: bytes, timeout_s: float) -> bytes:
+        """Return what an agent that listens on a subject answers; until there is one, try again.
 
         Raises:
             TimeoutError: There was no answer in this time.
             EngineGone: There is no connection.
+            ForbiddenError: The server refuses it.
         """
         ends_at = monotonic() + timeout_s
         while monotonic() < ends_at:
+            asked = await self._ask(self._connected(), subject, body, agent=agent)
             try:
-                return bytes((await self._connected().request(subject, body, ends_at - monotonic())).data)
-            except nats.errors.NoRespondersError:
+                async with asyncio.timeout(ends_at - monotonic()):
+                    return bytes((await asked.answer).data)
+            except NobodyThereError:
                 await asyncio.sleep(min(_FIRST_PAUSE_S, max(0.0, ends_at - monotonic())))
-            except nats.errors.TimeoutError:
-                break
-            except (OSError, nats.errors.Error) as error:
-                raise EngineGone(_describe(error)) from error
+            finally:
+                self._asked.pop(asked.name, None)
         raise TimeoutError
 
     async def store(self, messages: Sequence[Message]) -> list[dict[str, Any] | Exception]:
-        """Publish messages to a stream; return for each its acknowledgement, or why there is none: EngineGone or ApiError.
+        """Publish messages to a stream; return for each its acknowledgement, or why there is none: EngineGone, ApiError or
+        ForbiddenError.
 
         Raises:
             EngineGone: There is no connection.
@@ -339,19 +383,37 @@ class NatsLink:
             answers += await self._collect([await self._ask(client, *each) for each in part])
         return answers
 
-    async def _collect(
-        self, asked: Sequence[tuple[str, asyncio.Future[dict[str, Any]]]]
-    ) -> list[dict[str, Any] | Exception]:
-        """Wait for answers, and forget the futures."""
+    async def _collect(self, asked: Sequence[_Asked]) -> list[dict[str, Any] | Exception]:
+        """Wait for answers, and forget the questions."""
         try:
-            _, late = await asyncio.wait([future for _, future in asked], timeout=ANSWER_S)
+            _, late = await asyncio.wait([each.answer for each in asked], timeout=ANSWER_S)
         finally:
-            for name, _ in asked:
-                self._answers.pop(name, None)
+            for each in asked:
+                self._asked.pop(each.name, None)
         for future in late:
-            hint = f" ({self._last_error})" if "ermissions" in self._last_error else ""
-            future.set_exception(EngineGone(f"NATS does not answer within {ANSWER_S:g} s{hint}"))
-        return [future.exception() or future.result() for _, future in asked]  # type: ignore[misc]  # no BaseException
+            future.set_exception(EngineGone(f"NATS does not answer within {ANSWER_S:g} s"))
+        return [_read_answer(each.answer) for each in asked]
+
+
+def _read_answer(future: asyncio.Future[Msg]) -> dict[str, Any] | Exception:
+    """Return an answer of JetStream, or why there is none."""
+    if (error := future.exception()) is not None:
+        return error  # type: ignore[return-value]  # no BaseException
+    answer: dict[str, Any] = json.loads(future.result().data)
+    return ApiError(answer["error"]) if "error" in answer else answer
+
+
+async def _ping(client: Client) -> None:
+    """Wait until the server has read what was sent; the PING of nats-py alone overtakes what is buffered."""
+    await client._flush_pending(force_flush=True)
+    await client.flush()
+
+
+async def _finish(work: Coroutine[Any, Any, Any], timeout_s: float) -> None:
+    """Wait for work of nats-py that must not be cancelled: it suppresses that, or stops reading at the answer to a `flush`."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(_forget_error)
+    await asyncio.wait([task], timeout=timeout_s)
 
 
 def _forget_error(task: asyncio.Task[None]) -> None:

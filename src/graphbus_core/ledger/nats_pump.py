@@ -22,7 +22,8 @@ from time import monotonic
 
 from graphbus_core.ledger.envelope import decode_envelope
 from graphbus_core.ledger.inbox import Arrival, InboxLedger
-from graphbus_core.ledger.nats_link import NatsLink, Received, Receiver
+from graphbus_core.ledger.nats_link import ForbiddenError, NatsLink, Received, Receiver
+from graphbus_core.ledger.nats_names import subject_of
 from graphbus_core.ledger.nats_stream import NS, Stream, find_consumer
 from graphbus_core.ledger.seam import EngineGone
 from graphbus_core.log import Log
@@ -119,7 +120,7 @@ class Pump:
             self._wake.clear()
             try:
                 await self._step()
-            except EngineGone as gone:
+            except (EngineGone, ForbiddenError) as gone:
                 _log.debug("the events of %s wait: %s", self.agent, gone)
                 self._resume_at = monotonic() + _PAUSE_S
 
@@ -261,7 +262,12 @@ class Pump:
             held.receipt = message.reply  # it was handed out again
             return None
         try:
-            return Arrival(number, message.reply, decode_envelope(message.data))
+            envelope = decode_envelope(message.data)
+            if message.subject != subject_of(
+                self._link.address.app, envelope.type
+            ):  # which alone the server has checked
+                raise ValueError(f"it says that its topic is {envelope.type}")
+            return Arrival(number, message.reply, envelope)
         except ValueError as error:
             _log.error(
                 "message %d on %s is not an event of a graph, and was refused: %s", number, message.subject, error

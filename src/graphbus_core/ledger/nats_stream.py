@@ -13,23 +13,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from graphbus_core.ledger.nats_address import stream_name, unusable
-from graphbus_core.ledger.nats_link import ApiError, NatsLink
+from graphbus_core.ledger.nats_link import ApiError, ForbiddenError, NatsLink
+from graphbus_core.ledger.nats_names import stream_name, subject_of, unusable
 from graphbus_core.ledger.seam import EngineGone, Subscription
 from graphbus_core.log import Log
+from graphbus_core.model.config import NatsConfig
 
 OLDEST = (2, 9)
 """The oldest version of the server that is tested."""
 _SEVERAL_FILTERS = (2, 10)
 """The oldest version whose consumers may have several filters."""
 NS = 1_000_000_000
+ACK_WAIT_S = 30.0
 _WINDOW_S = 600
-MAX_BYTES = 1 << 30
-"""The size of a new stream; an operator may change it, and the number of replicas."""
+_MAX_BYTES, _REPLICAS = 1 << 30, 1
+"""Of a new stream, if the settings say nothing."""
 _MOST_UNACKNOWLEDGED = 10_000
 
 _NO_STREAM, _STREAM_EXISTS, _OVERLAP = 10059, 10058, 10065
 _NO_CONSUMER = 10014
+_DEPLOY = "Let a user who may do so make it: `graphbus nats deploy`."
 _NOT_ENABLED, _NOT_READY = (10039, 10076), 10008
 
 _log = Log("graphbus.ledger")
@@ -47,14 +50,6 @@ class Stream(NamedTuple):
     name: str
     created: str
     last: int
-
-
-def subject_of(app: str, topic: str) -> str:
-    """Return the subject of a topic, or the filter of a pattern."""
-    segments = topic.strip("/").split("/")
-    if segments[-1] == "**":
-        segments[-1] = ">"
-    return ".".join(("gb", app, *segments))
 
 
 def filters_of(app: str, topics: Iterable[str], version: tuple[int, int]) -> list[str]:
@@ -100,7 +95,7 @@ def _may_meet(first: Sequence[str], second: Sequence[str]) -> bool:
 # --- the stream ---
 
 
-def _stream_config(app: str) -> dict[str, Any]:
+def _stream_config(app: str, settings: NatsConfig) -> dict[str, Any]:
     return {
         "name": stream_name(app),
         "description": f"Events of the GraphBus application {app}",
@@ -112,17 +107,28 @@ def _stream_config(app: str) -> dict[str, Any]:
         "max_msgs": -1,
         "max_msgs_per_subject": -1,
         "duplicate_window": _WINDOW_S * NS,
-        "max_bytes": MAX_BYTES,
-        "num_replicas": 1,
+        "max_bytes": settings.max_bytes or _MAX_BYTES,
+        "num_replicas": settings.replicas or _REPLICAS,
     }
 
 
+def _changeable(settings: NatsConfig) -> dict[str, int]:
+    """Return the fields of the stream that `deploy` changes, with the values that are set."""
+    found = {"max_bytes": settings.max_bytes, "num_replicas": settings.replicas}
+    return {name: value for name, value in found.items() if value}
+
+
 _FREE = ("description", "max_bytes", "num_replicas")
-"""What an operator may change in the stream."""
+"""What an operator may change in the stream, unless the settings have a value."""
 
 
-async def declare_stream(link: NatsLink) -> Stream:
+async def declare_stream(link: NatsLink, settings: NatsConfig, *, may_change: bool = False) -> Stream:
     """Make the stream of the application, or verify the one that is there.
+
+    Args:
+        link: The connection.
+        settings: The settings of the stream.
+        may_change: Change size and replicas of a stream if the settings have other values.
 
     Raises:
         RunError: GBE659, the server cannot be used.
@@ -132,9 +138,25 @@ async def declare_stream(link: NatsLink) -> Stream:
     if link.version < OLDEST:
         version, oldest = (".".join(map(str, each)) for each in (link.version, OLDEST))
         raise unusable(f"it is too old (version {version})", f"Use version {oldest} or newer.", place)
-    wanted = _stream_config(app)
+    wanted = _stream_config(app, settings)
     info = await _find_or_make_stream(link, wanted)
     found = info["config"]
+    _refuse_stream_of_others(wanted, found, place)
+    differing = {name: value for name, value in _changeable(settings).items() if found.get(name) != value}
+    if differing and may_change:
+        info = await _send_config(link, f"$JS.API.STREAM.UPDATE.{wanted['name']}", found | differing)
+        differing = {name: value for name, value in differing.items() if info["config"].get(name) != value}
+    for name, value in differing.items():
+        raise unusable(
+            f"`{name}` of its stream {wanted['name']} is {found.get(name)}, and the settings say {value}",
+            "Change the stream with `graphbus nats deploy`, or the value in [tool.graphbus.runtime.nats].",
+            place,
+        )
+    return Stream(wanted["name"], str(info["created"]), int(info["state"]["last_seq"]))
+
+
+def _refuse_stream_of_others(wanted: Mapping[str, Any], found: Mapping[str, Any], place: str) -> None:
+    """Raise GBE659 if a stream is not one of this application."""
     differing = [name for name in wanted if name not in _FREE and found.get(name) != wanted[name]]
     differing += [name for name in ("sealed", "mirror", "sources", "deny_delete", "republish") if found.get(name)]
     if differing:
@@ -146,7 +168,6 @@ async def declare_stream(link: NatsLink) -> Stream:
             f" `nats stream rm {wanted['name']}`.",
             place,
         )
-    return Stream(wanted["name"], str(info["created"]), int(info["state"]["last_seq"]))
 
 
 async def _find_or_make_stream(link: NatsLink, config: dict[str, Any]) -> dict[str, Any]:
@@ -158,11 +179,19 @@ async def _find_or_make_stream(link: NatsLink, config: dict[str, Any]) -> dict[s
         if error.number != _NO_STREAM:
             raise _refused(link, error) from None
     try:
-        return await link.request(f"$JS.API.STREAM.CREATE.{name}", config)
+        return await _send_config(link, f"$JS.API.STREAM.CREATE.{name}", config)
+    except ForbiddenError:
+        raise unusable(f"it has no stream {name}", _DEPLOY, link.address.place) from None
+
+
+async def _send_config(link: NatsLink, subject: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Make or change a stream; return its description."""
+    try:
+        return await link.request(subject, config)
     except ApiError as error:
         if error.number != _STREAM_EXISTS:  # else another process has just made it
             raise _refused(link, error) from None
-    return await link.request(f"$JS.API.STREAM.INFO.{name}")
+    return await link.request(f"$JS.API.STREAM.INFO.{config['name']}")
 
 
 def _refused(link: NatsLink, error: ApiError) -> Exception:
@@ -203,8 +232,8 @@ def _consumer_config(agent: str, filters: Sequence[str], ack_wait_s: float) -> d
 
 async def declare_consumers(
     link: NatsLink, stream: Stream, subscriptions: Sequence[Subscription], hosted: Collection[str], ack_wait_s: float
-) -> None:
-    """Make the consumers that are missing, and give those of hosted agents the present filters.
+) -> list[str]:
+    """Make the consumers that are missing, and give those of hosted agents the present filters; return the agents of these.
 
     Raises:
         RunError: GBE659, the server does not accept them as they are.
@@ -213,11 +242,15 @@ async def declare_consumers(
     topics: dict[str, list[str]] = {}
     for each in subscriptions:
         topics.setdefault(each.agent, []).append(each.topic)
+    made = []
     for agent, wanted in topics.items():
         config = _consumer_config(agent, filters_of(link.address.app, wanted, link.version), ack_wait_s)
         found = await find_consumer(link, stream, agent)
-        if found is None or (agent in hosted and _differing(config, found["config"])):
-            await _make_consumer(link, stream, agent, config)
+        differing = ["durable_name"] if found is None else _differing(config, found["config"])
+        if found is None or (agent in hosted and differing):
+            await _make_consumer(link, stream, agent, config, differing)
+            made.append(agent)
+    return made
 
 
 async def find_consumer(link: NatsLink, stream: Stream, agent: str) -> dict[str, Any] | None:
@@ -230,13 +263,18 @@ async def find_consumer(link: NatsLink, stream: Stream, agent: str) -> dict[str,
         raise EngineGone(str(error)) from error
 
 
-async def _make_consumer(link: NatsLink, stream: Stream, agent: str, config: dict[str, Any]) -> None:
-    """Make or change a consumer, and verify what the server has made of it."""
+async def _make_consumer(
+    link: NatsLink, stream: Stream, agent: str, config: dict[str, Any], differing: Sequence[str]
+) -> None:
+    """Make or change a consumer that differs in these fields, and verify what the server has made of it."""
     body = {"stream_name": stream.name, "config": config}
     try:
         made = await link.request(f"$JS.API.CONSUMER.DURABLE.CREATE.{stream.name}.{agent}", body)
     except ApiError as error:
         raise _refused(link, error) from None
+    except ForbiddenError:
+        reason = f"the consumer {agent} of its stream {stream.name} is missing, or not of this build (`{differing[0]}`)"
+        raise unusable(reason, _DEPLOY, link.address.place) from None
     differing = _differing(config, made["config"])
     if differing:
         name = differing[0]

@@ -221,6 +221,18 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):  # locks of older 
     stuck_after_s: float = 60.0
 
 
+class NatsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tool.graphbus.runtime.nats]`: the stream of a ledger on NATS, when it is made and by `graphbus nats deploy`.
+
+    Attributes:
+        replicas: The number of servers of a cluster that keep each event. 0: as the stream has it; of a new one, 1.
+        max_bytes: The size of the stream; when it is full, publishers wait. 0: as the stream has it; of a new one, 1 GiB.
+    """
+
+    replicas: int = 0
+    max_bytes: int = 0
+
+
 class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[tool.graphbus.runtime]`: how a graph runs.
 
@@ -264,6 +276,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ledger: str = ""
     partitions: int = 1
     serve: ServeConfig = ServeConfig()
+    nats: NatsConfig = NatsConfig()
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,16 +20,20 @@ from graphbus_core.hosting.state import States
 from graphbus_core.ledger import nats_pump, nats_stream
 from graphbus_core.ledger.attached import open_engine
 from graphbus_core.ledger.envelope import Envelope
-from graphbus_core.ledger.nats import NatsLedger
-from graphbus_core.ledger.nats_address import parse_address
+from graphbus_core.ledger.nats import NatsLedger, deploy_stream
 from graphbus_core.ledger.nats_link import NatsLink
-from graphbus_core.ledger.nats_stream import filters_of, subject_of
+from graphbus_core.ledger.nats_names import parse_address, subject_of
+from graphbus_core.ledger.nats_stream import filters_of
 from graphbus_core.ledger.seam import Dead, Done, EngineGone, Lease, Parked, StateChange, Subscription
+from graphbus_core.model.config import NatsConfig
 from tests.fakes.nats_server import NEWEST, OLDEST, NatsServer, free_port
 from tests.patience import PATIENCE_S
 
 MILL = Subscription(agent="Mill", handler="Mill.grind", topic="/Grain")
 STORE = Subscription(agent="Store", handler="Store.keep", topic="/Flour")
+
+UNSET = NatsConfig()
+HOW_MUCH = '{"topic": "/Price/Asked", "payload": null, "src": "Mill"}'
 
 _apps = count()
 
@@ -110,11 +114,13 @@ async def with_api(url: str, subject: str, body: dict[str, object]) -> None:
     await link.close()
 
 
-def opening(url: str, path: str, subscriptions: Sequence[Subscription] = (MILL,)) -> RunError:
+def opening(
+    url: str, path: str, subscriptions: Sequence[Subscription] = (MILL,), settings: NatsConfig = UNSET
+) -> RunError:
     """Return the error of an engine that must not open."""
 
     async def attempt() -> RunError:
-        ledger = NatsLedger(url, path)
+        ledger = NatsLedger(url, path, settings=settings)
         try:
             with pytest.raises(RunError) as caught:
                 await ledger.open(subscriptions)
@@ -224,6 +230,32 @@ def test_a_stream_with_other_settings_is_refused(url: str, path: str, change: di
         config["duplicate_window"] = 600 * 10**9  # type: ignore[assignment]
     asyncio.run(with_api(url, f"STREAM.CREATE.GB_{app}", config | change))
     assert "is not one of this application" in opening(url, path).sentence
+
+
+def test_settings_of_the_stream_are_used_compared_and_changed(url: str, path: str) -> None:
+    """Without them, an operator may change the stream as it is needed."""
+    small, large = NatsConfig(max_bytes=2_000_000), NatsConfig(max_bytes=3_000_000, replicas=1)
+    sizes = []
+
+    async def look(ledger: NatsLedger) -> None:
+        config = (await stream(ledger))["config"]
+        sizes.append((config["max_bytes"], config["num_replicas"]))
+
+    run(url, path, [MILL], look, settings=small)
+    error = opening(url, path, settings=large)
+    assert "`max_bytes` of its stream" in error.sentence
+    assert "is 2000000, and the settings say 3000000" in error.sentence
+    assert "`graphbus nats deploy`" in error.hint
+    asyncio.run(deploy_stream(url, large, [MILL]))
+    run(url, path, [MILL], look, settings=large)
+    run(url, path, [MILL], look)
+    assert sizes == [(2_000_000, 1), (3_000_000, 1), (3_000_000, 1)]
+
+
+def test_replicas_that_the_server_does_not_have_are_refused(url: str, path: str) -> None:
+    """One server cannot keep an event three times."""
+    assert "JetStream refuses a stream" in opening(url, path, settings=NatsConfig(replicas=3)).sentence
+    assert opening(url, path, settings=NatsConfig(replicas=3)).code == "GBE659"
 
 
 def test_a_stream_of_another_application_is_refused(url: str, path: str) -> None:
@@ -486,13 +518,13 @@ def test_agents_of_different_processes_ask_each_other(url: str, tmp_path: Path) 
         mill, store = NatsLedger(url, str(tmp_path / "a"), agents=["Mill"]), NatsLedger(url, str(tmp_path / "b"))
         await mill.open([MILL, STORE])
         with pytest.raises(TimeoutError):
-            await mill.ask("Store", "how much?", 0.2)
-        asking = asyncio.create_task(mill.ask("Store", "how much?", PATIENCE_S))
+            await mill.ask("Store", HOW_MUCH, 0.2)
+        asking = asyncio.create_task(mill.ask("Store", HOW_MUCH, PATIENCE_S))
         await store.open([STORE])
         async for _ in store.watch():
             if questions := await store.take_questions(["Store"]):
                 break
-        assert [(each.agent, each.text) for each in questions] == [("Store", "how much?")]
+        assert [(each.agent, each.text) for each in questions] == [("Store", HOW_MUCH)]
         assert not await store.take_questions(["Store"])
         await store.answer(questions[0], "ten sacks")
         assert await asking == "ten sacks"

@@ -457,6 +457,23 @@ def test_no_partitions_would_leave_events_without_a_place_and_are_refused(projec
     assert "a whole number of at least 1" in refused.value.sentence
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "expected"),
+    [
+        ("replicas = 6", "GBE103", "a whole number up to 5"),
+        ("replicas = -1", "GBE103", "at least 0"),
+        ("max_bytes = '1GiB'", "GBE103", "a whole number"),
+        ("max_age = 1", "GBE102", "max_age"),
+    ],
+)
+def test_settings_of_a_stream_are_checked(line: str, code: str, expected: str, project: Project) -> None:
+    with pytest.raises(UsageError, match=code) as refused:
+        load(project({"pyproject.toml": f"[tool.graphbus.runtime.nats]\n{line}"}))
+    assert expected in refused.value.sentence
+    assert refused.value.where is not None
+    assert refused.value.where.line == 2
+
+
 def test_origins_and_names_as_browsers_send_them_are_taken(project: Project) -> None:
     text = 'allowed_origins = ["https://a.example:8443", "http://[::1]:3000", "app://x"]\nallowed_hosts = ["A.example"]'
     serve = load(project({"pyproject.toml": f"[tool.graphbus.runtime.serve]\n{text}"})).runtime.serve
