@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from graphbus_core import build_graph
 from graphbus_core.cli import main
 from graphbus_core.hosting.state import States
+from tests.fakes.nats_server import NEWEST, NatsServer
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
@@ -73,10 +75,24 @@ def test_events_wait_in_the_ledger_until_their_agent_runs(bakery: Path, capsys: 
     assert lag(capsys)["Baker.on_ordered"]["waiting"] == 0
 
 
+@pytest.fixture(params=["sqlite", "nats"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield "sqlite"
+        return
+    with NatsServer(NEWEST, tmp_path / "nats") as server:
+        yield server.url("bakery")
+
+
 @pytest.mark.slow
-def test_agents_of_several_processes_ask_and_call_each_other(bakery: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_agents_of_several_processes_ask_and_call_each_other(
+    ledger: str, bakery: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     cluster = subprocess.Popen(
-        [sys.executable, "-m", "graphbus_core", "cluster", "up", "--agents", "Baker", "--agents", "Till"],
+        [
+            *(sys.executable, "-m", "graphbus_core", "cluster", "up", "--ledger", ledger),
+            *("--agents", "Baker", "--agents", "Till"),
+        ],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -86,9 +102,9 @@ def test_agents_of_several_processes_ask_and_call_each_other(bakery: Path, capfd
         while ready < 2:
             ready += "Ready" in cluster.stdout.readline()
         children = Path(f"/proc/{cluster.pid}/task/{cluster.pid}/children").read_text().split()
-        assert [each for each in children if b"sqlite" in Path(f"/proc/{each}/cmdline").read_bytes()] == []
-        assert main(["run", "--ledger", "sqlite", "--only", "Owner", *ORDER, '{"loaves": 4}']) == 0
-        while json.loads(called("Owner.look", capfd))["earned"] != 12:
+        assert [each for each in children if ledger.encode() in Path(f"/proc/{each}/cmdline").read_bytes()] == []
+        assert main(["run", "--ledger", ledger, "--only", "Owner", *ORDER, '{"loaves": 4}']) == 0
+        while json.loads(called("Owner.look", capfd, ledger))["earned"] != 12:
             pass
         cluster.send_signal(signal.SIGINT)
         output, _ = cluster.communicate(timeout=PATIENCE_S)
@@ -98,9 +114,9 @@ def test_agents_of_several_processes_ask_and_call_each_other(bakery: Path, capfd
         cluster.communicate()
 
 
-def called(method: str, capfd: pytest.CaptureFixture[str]) -> str:
+def called(method: str, capfd: pytest.CaptureFixture[str], ledger: str) -> str:
     capfd.readouterr()
-    assert main(["run", "--ledger", "sqlite", "--only", "Owner", "--call", method, "{}", "--json"]) == 0
+    assert main(["run", "--ledger", ledger, "--only", "Owner", "--call", method, "{}", "--json"]) == 0
     return json.dumps(json.loads(capfd.readouterr().out)["calls"][0]["result"])
 
 
@@ -168,7 +184,7 @@ def test_a_process_that_cannot_start_ends_the_cluster(bakery: Path, capsys: pyte
 
 @pytest.mark.slow
 def test_an_event_that_ends_its_process_does_so_five_times_at_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = """
         import os
@@ -185,7 +201,7 @@ def test_an_event_that_ends_its_process_does_so_five_times_at_most(
     monkeypatch.chdir(write_project(tmp_path, {"pyproject.toml": "", "mine/__init__.py": "", "mine/a.py": agent}))
     build_graph("mine")
     publish = ("--publish", "/Stone/Found", '{"kind": "bomb"}', "--publish", "/Stone/Found", '{"kind": "ore"}')
-    command = [sys.executable, "-m", "graphbus_core", "run", "--ledger", "sqlite"]
+    command = [sys.executable, "-m", "graphbus_core", "run", "--ledger", ledger]
     statuses = [subprocess.run([*command, *publish], capture_output=True, check=False).returncode]
     while statuses[-1] == 9:
         finished = subprocess.run([*command, *publish[3:]], capture_output=True, text=True, check=False)
