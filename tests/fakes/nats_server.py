@@ -55,6 +55,7 @@ class NatsServer:
         has_jetstream: Whether it has JetStream.
         config: Further lines of its configuration file.
         environment: Further variables of its environment.
+        host: The address on which it listens.
     """
 
     def __init__(
@@ -65,9 +66,10 @@ class NatsServer:
         has_jetstream: bool = True,
         config: str = "",
         environment: Mapping[str, str] | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.program = find_server(kind)
-        self.port = free_port()
+        self.host, self.port = host, free_port()
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._has_jetstream = has_jetstream
@@ -79,10 +81,10 @@ class NatsServer:
     def configure(self, config: str) -> None:
         """Replace the further lines of the configuration; the next start uses them."""
         store = f'jetstream {{ store_dir: "{self.folder}" }}\n' if self._has_jetstream else ""
-        self._config.write_text(f"listen: 127.0.0.1:{self.port}\n{store}{config}\n")
+        self._config.write_text(f"listen: {self.host}:{self.port}\n{store}{config}\n")
 
     def url(self, app: str = "", user: str = "") -> str:
-        return f"nats://{user}{'@' if user else ''}127.0.0.1:{self.port}/{app}"
+        return f"nats://{user}{'@' if user else ''}{self.host}:{self.port}/{app}"
 
     def start(self) -> None:
         with (self.folder / "server.log").open("ab") as log:
@@ -95,8 +97,10 @@ class NatsServer:
             time.sleep(0.01)
 
     def _is_ready(self) -> bool:
+        if self.host != "127.0.0.1":  # tests may connect to this machine only
+            return "Server is ready" in (self.folder / "server.log").read_text()
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+            with socket.create_connection((self.host, self.port), timeout=1) as connection:
                 return connection.recv(4) == b"INFO"
         except OSError:
             return False

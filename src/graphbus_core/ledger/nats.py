@@ -199,9 +199,9 @@ class NatsLedger:
             with suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._must_declare.wait()
-            if self._link.is_up and (
-                self._must_declare.is_set() or any(each.is_detached for each in self._pumps.values())
-            ):
+            if not self._link.is_up:
+                await asyncio.sleep(_FIRST_PAUSE_S)  # `wait` does not, if it is set already
+            elif self._must_declare.is_set() or any(each.is_detached for each in self._pumps.values()):
                 self._must_declare.clear()
                 await self._declare_again()
 

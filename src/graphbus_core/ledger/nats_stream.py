@@ -204,7 +204,8 @@ def _refused(link: NatsLink, error: ApiError) -> Exception:
     if error.number == _OVERLAP:
         advice = "Choose another application name at the end of the address."
         return unusable("the stream of another application has its subjects", advice, place)
-    return unusable(f"JetStream refuses a stream or consumer ({error})", "Correct the settings of the server.", place)
+    advice = "Correct the settings of the server, or those in [tool.graphbus.runtime.nats]."
+    return unusable(f"JetStream refuses a stream or consumer ({error})", advice, place)
 
 
 def no_jetstream(place: str) -> Exception:

@@ -753,6 +753,26 @@ def test_handling_goes_on_while_the_server_is_away(
     assert len([each for each in ours if each.endswith(" is back")]) == 1
 
 
+def test_a_process_that_cannot_declare_while_the_server_is_away_goes_on(kind: str, tmp_path: Path, path: str) -> None:
+    """It once looked again without a pause, and nothing else ran any more."""
+
+    async def main(server: NatsServer) -> None:
+        ledger = NatsLedger(server.url("x"), path)
+        await ledger.open([MILL])
+        server.kill()
+        await until(lambda: _is_down(ledger))
+        ledger._declare_soon()
+        await asyncio.sleep(1.5)
+        await asyncio.to_thread(server.start)
+        await until(lambda: _is_up(ledger))
+        await ledger.append(grain("a"))
+        assert await handle(ledger, 1) == ["a"]
+        await ledger.close()
+
+    with NatsServer(kind, tmp_path / "nats") as server:
+        asyncio.run(main(server))
+
+
 async def _is_down(ledger: NatsLedger) -> bool:
     return not ledger._link.is_up
 
