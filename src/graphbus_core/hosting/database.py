@@ -125,9 +125,9 @@ class Database:
             return self._make_error("GBE644")
         if kind in _DAMAGED:
             return self._make_error("GBE643", reason=f"it is damaged ({error})", advice=MOVE_AWAY)
-        return self._make_error(
-            "GBE645", reason=str(error), advice="Check that you may read and write this file and its folder."
-        )
+        is_full = kind == sqlite3.SQLITE_FULL
+        advice = "Free disk space." if is_full else "Check that you may read and write this file and its folder."
+        return self._make_error("GBE645", reason=str(error), advice=advice)
 
     def _make_error(self, code: str, **data: object) -> RunError:
         """Make an error about this file; `data` are the further fields of its message."""

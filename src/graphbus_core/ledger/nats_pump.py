@@ -20,9 +20,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 
+from graphbus_core.errors import RunError
 from graphbus_core.ledger.envelope import decode_envelope
 from graphbus_core.ledger.inbox import Arrival, InboxLedger
-from graphbus_core.ledger.nats_link import ForbiddenError, NatsLink, Received, Receiver
+from graphbus_core.ledger.nats_link import NatsLink, Received, Receiver
 from graphbus_core.ledger.nats_names import subject_of
 from graphbus_core.ledger.nats_stream import NS, Stream, find_consumer
 from graphbus_core.ledger.seam import EngineGone
@@ -82,6 +83,7 @@ class Pump:
         self._wake = asyncio.Event()
         self._receiver: Receiver | None = None
         self._inbox = ""
+        self._reported = ""  # the error that was logged last
         self.is_detached = False  # it must be attached again, because the consumer may be gone
 
     # --- what the ledger calls ---
@@ -120,8 +122,11 @@ class Pump:
             self._wake.clear()
             try:
                 await self._step()
-            except (EngineGone, ForbiddenError) as gone:
-                _log.debug("the events of %s wait: %s", self.agent, gone)
+                self._reported = ""
+            except (EngineGone, RunError) as gone:  # e.g. a full disk
+                if isinstance(gone, RunError) and str(gone) != self._reported:
+                    self._reported = str(gone)
+                    _log.error("the events of %s wait: %s", self.agent, gone)
                 self._resume_at = monotonic() + _PAUSE_S
 
     async def close(self) -> None:
@@ -129,6 +134,7 @@ class Pump:
         await self._unlisten()
         with suppress(EngineGone):
             await self._send_acknowledgements()
+        with suppress(EngineGone, RunError):
             await self._store()
         with suppress(EngineGone):
             for message in self._arrived:
@@ -249,7 +255,7 @@ class Pump:
             arrivals = [each for message in arrived if (each := await self._read(message)) is not None]
             if arrivals:
                 await self._receive(arrivals)
-        except EngineGone:
+        except (EngineGone, RunError):
             self._arrived[:0] = arrived  # again later; what is in the file already is recognized
             raise
 
@@ -282,7 +288,7 @@ class Pump:
         forgotten, self._acknowledged = self._acknowledged, []
         try:
             counts = self._local.receive(self.agent, self._stream.created, arrivals, forgotten)
-        except EngineGone:  # another process writes to the file
+        except (EngineGone, RunError):  # another process writes to the file, or the disk is full
             self._acknowledged += forgotten
             raise
         for each, count in zip(arrivals, counts, strict=True):

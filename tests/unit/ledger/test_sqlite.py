@@ -142,7 +142,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(ledger: SqliteLedge
     ):
         with pytest.raises(RunError) as refused:
             asyncio.run(call)
-        assert refused.value.code == "GBE645"
+        assert (refused.value.code, refused.value.hint) == ("GBE645", "Free disk space.")
     with ledger._connect().connection() as connection:
         assert connection.execute("SELECT event_id FROM ledger_events").fetchall() == [("a",)]
         assert connection.execute("SELECT * FROM state").fetchall() == []
