@@ -1,4 +1,4 @@
-"""NatsLedger while the network or the disk of the server fails: nothing is lost or doubled, and it goes on afterwards.
+"""NatsLedger while the network or the server fails: nothing is lost or doubled, and it goes on afterwards.
 
 The network is cut by a network namespace whose cable is pulled, where the machine allows it; everywhere, by a server that stops:
 then the connection stays, and nothing is answered.
@@ -17,7 +17,6 @@ import pytest
 from graphbus_core.hosting.state import States
 from tests.fakes.nats_server import NEWEST, OLDEST, NatsServer
 from tests.fakes.network import Network
-from tests.fakes.small_disk import small_disk
 from tests.patience import PATIENCE_S
 
 MILL = """
@@ -25,14 +24,13 @@ import asyncio, contextlib, logging, sys
 from graphbus_core.ledger.envelope import Envelope
 from graphbus_core.ledger.nats import NatsLedger
 from graphbus_core.ledger.seam import Done, EngineGone, StateChange, Subscription
-from graphbus_core.model.config import NatsConfig
 
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)
 
 async def main(url, path, number):
     subscriptions = [Subscription(agent="Mill", handler="Mill.grind", topic="/Grain"),
                      Subscription(agent="Store", handler="Store.keep", topic="/Flour")]
-    ledger = NatsLedger(url, path, ack_wait_s=3.0, settings=NatsConfig(max_bytes=4_000_000))
+    ledger = NatsLedger(url, path, ack_wait_s=3.0)
     await ledger.open(subscriptions)
 
     async def publish():
@@ -141,23 +139,6 @@ def test_a_broker_that_is_gone_for_a_minute_is_waited_for(tmp_path: Path) -> Non
             mill.read_until("kept 50")
             server.kill()
             time.sleep(60)
-            server.start()
-            mill.expect_all()
-        finally:
-            mill.end()
-
-
-@pytest.mark.slow
-def test_a_full_disk_of_the_server_lets_publishers_wait(kind: str, tmp_path: Path) -> None:
-    """They go on when there is room again, and the server was started anew: 2.15 refuses everything until then."""
-    with small_disk(tmp_path / "disk") as disk, NatsServer(kind, disk.folder) as server:
-        mill = Mill(server.url("mill"), tmp_path / "state.sqlite3")
-        try:
-            mill.read_until("kept 20")
-            disk.fill()
-            mill.read_until("publishing waits")
-            disk.make_room()
-            server.kill()
             server.start()
             mill.expect_all()
         finally:
