@@ -50,6 +50,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "gate": CommandEntry(
         "graphbus_core.cli.gate:gate", "Run the gate on a change made outside a negotiation.", "Build"
     ),
+    "hooks": CommandEntry("graphbus_core.cli.hooks:hooks", "Let coding agents ask the gate before they edit.", "Build"),
     "build": CommandEntry("graphbus_core.cli.build:build", "Write the artifacts; let agents negotiate first.", "Build"),
     "negotiate": CommandEntry(
         "graphbus_core.cli.build:negotiate", "Let the agents change the code; write no artifacts.", "Build"
@@ -256,6 +257,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         lost = console.output_failure(error)
         if lost:
             return _report_error(lost, as_json=False)
+        if "gate" in arguments and any(word.startswith("--hook") for word in arguments):
+            from graphbus_core.cli.hook_answer import refuse_for_bug
+
+            return refuse_for_bug(arguments, error)
         console.print_bug_report()
         status = _end_with_document(
             OUR_BUG, f"This is a bug in GraphBus: {type(error).__name__}.", as_json=_wants_json(arguments)

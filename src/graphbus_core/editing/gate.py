@@ -50,6 +50,8 @@ _OnOutput = Callable[[str, str], object]
 _IMPORT_LINE = re.compile(rb"^[ \t]*(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([^#\r\n]+))", re.MULTILINE)
 _LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
 _REQUIRED_PYTHON = re.compile(r"(?:>=|~=|==)\s*3\.(\d+)")
+_READING_RUNGS = frozenset({"G2", "G3", "G4"})
+"""The rungs above G1 that read code and run none."""
 
 
 class Gate:
@@ -436,13 +438,20 @@ def _find_minimum_version(config: ResolvedBuild) -> int:
 class _ForeignTrial(GateRun):
     """A run of the gate for a change by another tool or a person, whose scope has passed G0."""
 
-    def __init__(self, gate: Gate, change: ForeignChange, judged: ForeignScope) -> None:
+    def __init__(self, gate: Gate, change: ForeignChange, judged: ForeignScope, *, runs_code: bool) -> None:
         python = {path: pair for path, pair in judged.files.items() if path.endswith(".py")}
         contents = {path: (before or b"", after or b"") for path, (before, after) in python.items()}
         super().__init__(gate, change.project, contents, {}, contents, is_last=True)
         self.judged = judged
+        self.runs_code = runs_code
         self.base = TreeState("base", {})
         self.head = TreeState("head", {path: after for path, (_, after) in judged.files.items()})
+
+    def rungs(self, declared: tuple[SchemaChange, ...]) -> Iterator[tuple[str, Callable[[], RungVerdict]]]:
+        """The rungs as for proposals; without `runs_code`, those that run code do not run."""
+        for rung, check in super().rungs(declared):
+            is_asked = self.runs_code or rung in _READING_RUNGS
+            yield rung, check if is_asked else lambda: NotRun("It runs code, which was not asked for.")
 
     def check_capability(self) -> RungVerdict:
         """G3 as for proposals, except that tests may do more, and a prompt or role may move to another file with its class."""
@@ -476,7 +485,7 @@ class _ForeignTrial(GateRun):
         return verdict or changed
 
 
-def judge_change(change: ForeignChange, on_output: _OnOutput | None = None) -> GateReport:
+def judge_change(change: ForeignChange, on_output: _OnOutput | None = None, *, runs_code: bool = True) -> GateReport:
     """Run the gate for a change that another tool or a person made. Nothing is written; changed code runs in the sandbox only.
 
     Contracts may change as long as no edge breaks; the report lists the contracts that differ.
@@ -484,6 +493,7 @@ def judge_change(change: ForeignChange, on_output: _OnOutput | None = None) -> G
     Args:
         change: The project before the change, and the changed files.
         on_output: As for `Gate`.
+        runs_code: False leaves out G5 to G8, for which the sandbox is needed.
 
     Raises:
         NotJudgedError: This machine is too busy to judge the change.
@@ -495,9 +505,9 @@ def judge_change(change: ForeignChange, on_output: _OnOutput | None = None) -> G
     if problem or not judged.files:
         return _make_report("", [_make_rung_result("G0", problem)])
     config = change.project.config
-    sandbox = sandboxes.choose_sandbox(config.settings.gate.isolation, Path(config.root))
+    sandbox = sandboxes.choose_sandbox(config.settings.gate.isolation, Path(config.root)) if runs_code else None
     gate = Gate(change.project, config, sandbox, on_output)
-    return _ForeignTrial(gate, change, judged).report("", ())
+    return _ForeignTrial(gate, change, judged, runs_code=runs_code).report("", ())
 
 
 def check_file(root: str | PathLike[str], path: str, text: str | bytes) -> GateReport:

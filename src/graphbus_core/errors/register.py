@@ -404,6 +404,14 @@ REGISTER: dict[str, ErrorText] = {
         "This project is not in a git repository, so there is no revision to compare with.",
         "Run the command in a git repository, or use `--patch` or `--new`, which work without one.",
     ),
+    "GBE345": ErrorText(
+        "The edit that the hook announces cannot be judged: {reason}.",
+        "If it does not fit the file, repeat it with the exact text; docs/hooks.md shows what a hook may announce.",
+    ),
+    "GBE346": ErrorText(
+        "The settings in this file cannot be changed: {reason}.",
+        "Correct the file, or write the hook into it by hand as docs/hooks.md shows.",
+    ),
     # Negotiations: exit status 5
     "GBE401": ErrorText(
         "`arbiter_agents` lists {name}, which is not an agent of this graph.{suggestion}",
