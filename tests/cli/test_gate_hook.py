@@ -127,6 +127,25 @@ def test_codex_is_kept_from_a_patch_that_breaks_an_edge(shop: Path) -> None:
     assert UNRUN in json.loads(done.stdout)["systemMessage"]
 
 
+def test_claude_code_can_rename_a_topic_edit_by_edit_and_is_told_what_is_left(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = {}
+    for name in ("shop", "books"):
+        path = shop / "agents" / f"{name}.py"
+        renamed = path.read_text().replace("/Shop/Sold", "/Shop/Gone")
+        call = announce(shop, "Write", file_path=str(path), content=renamed)
+        status, out, err = answer("claude-code", call, monkeypatch, capsys)
+        assert (status, err) == (0, "")
+        shown[name] = json.loads(out)
+        path.write_text(renamed)
+    told = shown["shop"]["hookSpecificOutput"]
+    assert told["hookEventName"] == "PreToolUse"
+    assert "permissionDecision" not in told, "to allow would skip the question to the person"
+    assert "G4 contract" in told["additionalContext"]
+    assert list(shown["books"]) == ["systemMessage"]
+
+
 @pytest.mark.slow
 def test_cursor_is_told_after_its_turn_what_to_correct(shop: Path, tmp_path: Path) -> None:
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "Begin"]):
@@ -144,7 +163,7 @@ def test_cursor_is_told_after_its_turn_what_to_correct(shop: Path, tmp_path: Pat
 
 EDITS = {
     "Edit": {"old_string": "2.5 * count", "new_string": "eval(count)"},
-    "Edit of each": {"old_string": "count", "new_string": "eval", "replace_all": True},
+    "Edit of each": {"old_string": "count}", "new_string": "eval(count)}", "replace_all": True},
     "MultiEdit": {
         "edits": [
             {"old_string": "2.5 *", "new_string": "3.5 *"},

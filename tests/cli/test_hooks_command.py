@@ -90,8 +90,11 @@ def test_the_rest_of_the_settings_keeps_every_byte(form: str, project: Path) -> 
     assert path.read_bytes().decode() == FORMS[form]
 
 
-def test_an_entry_that_somebody_has_changed_is_found_and_its_neighbour_stays(project: Path) -> None:
-    own, other = {"command": "graphbus gate --hook claude-code --allow 'tests/**'"}, {"command": "audit"}
+@pytest.mark.parametrize(
+    "command", ["graphbus gate --hook claude-code --allow 'a/*'", "~/bin/graphbus gate --hook claude-code"]
+)
+def test_an_entry_that_somebody_has_changed_is_found_and_its_neighbour_stays(command: str, project: Path) -> None:
+    own, other = {"command": command}, {"command": "audit"}
     path = write(project / TOOLS["claude-code"], json.dumps({"hooks": {"PreToolUse": [{"hooks": [own, other]}]}}))
     assert main(["hooks", "install", "claude-code"]) == 0
     assert main(["hooks", "remove", "claude-code"]) == 0

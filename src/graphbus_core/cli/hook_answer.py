@@ -1,7 +1,8 @@
 """Answers the hook of a coding agent: `graphbus gate --hook TOOL` reads what it announces on stdin and judges that edit.
 
-claude-code, codex   before an edit     blocked: exit status 2, the reason on stderr
-cursor               after its turn     refused: the reason on stdout as the next message to the agent
+codex         before an edit   blocked: exit status 2, the reason on stderr
+claude-code   before an edit   the same; a refusal of G4 is only told, as an edit has one file and an edge may have two
+cursor        after its turn   told: the reason on stdout is the next message to the agent
 
 G5 to G8 run code and take longer than an edit may wait; the answer says that they did not run. What is no Python file of an
 agent passes without a word, and without loading the gate.
@@ -32,6 +33,8 @@ BLOCKED = 2
 _FAILED = 1
 _MAX_INPUT_BYTES = 16 << 20
 _NO_AGENTS = "GBE340"
+_ONE_FILE_TOOLS = frozenset({"claude-code"})
+"""The tools that announce the edit of one file at a time."""
 _EVENTS = {"claude-code": "PreToolUse", "codex": "PreToolUse", "cursor": "stop"}
 
 
@@ -43,25 +46,34 @@ def answer_hook(options: GateOptions) -> int:
         call = _read_input()
         event = call.get("hook_event_name")
         if event != _EVENTS[tool]:
-            refused = f"its `hook_event_name` is {event!r}, not {_EVENTS[tool]!r}"
+            reason = f"its `hook_event_name` is {event!r}, not {_EVENTS[tool]!r}"
             can_block = can_block and not isinstance(
                 event, str
             )  # to block another event could keep the session from ending
-            raise EditError("GBE345", reason=refused)
+            raise EditError("GBE345", reason=reason)
         reports = _judge_edit(call, options) if tool != "cursor" else _judge_turn(call, options)
     except GraphBusError as error:
         for each in error.errors if isinstance(error, SeveralErrors) else (error,):
             console.print_error(each)
         return _say_how_to_remove(tool, can_block=can_block)
-    refused = "\n".join(line for report in reports if not report.passed for line in _refusal_lines(report))
+    failed = [report for report in reports if not report.passed]
+    reasons = "\n".join(line for report in failed for line in _refusal_lines(report))
     if tool == "cursor":
-        console.emit_json({"followup_message": refused} if refused else {})
-    elif refused:
-        console.print_note(refused)
+        console.emit_json({"followup_message": reasons} if reasons else {})
+    elif tool in _ONE_FILE_TOOLS and failed and all(map(_is_about_others, failed)):
+        told = f"The edit passes, so that you can change the other end next. Until then:\n{reasons}"
+        console.emit_json({"hookSpecificOutput": {"hookEventName": event, "additionalContext": told}})
+    elif failed:
+        console.print_note(reasons)
         return BLOCKED
     elif reports:
         console.emit_json({"systemMessage": f"graphbus gate: passed. {_name_unrun(reports[0])}"})
     return 0
+
+
+def _is_about_others(report: GateReport) -> bool:
+    """True if a change does not fit other agents: with one file in an edit, a topic can only be renamed through such a state."""
+    return report.failure is not None and report.failure.rung == "G4"
 
 
 def refuse_for_bug(options: Sequence[str], error: Exception) -> int:

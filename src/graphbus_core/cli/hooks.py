@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import which
@@ -243,6 +244,6 @@ def _find_own(tool: str, document: Mapping[str, Any]) -> Iterator[Steps]:
 
 
 def _is_own(tool: str, hook: object) -> bool:
-    """True for a hook that runs the gate for this tool, also with further options."""
+    """True for a hook that runs the gate for this tool, also by its path or with further options."""
     command = hook.get("command") if isinstance(hook, dict) else None
-    return isinstance(command, str) and f"{command} ".startswith(f"{_command(tool)} ")
+    return isinstance(command, str) and re.match(rf"(?:\S*/)?{_command(tool)}(?: |$)", command) is not None
