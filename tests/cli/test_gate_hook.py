@@ -63,7 +63,7 @@ def announce(root: Path, tool_name: str, **tool_input: Any) -> dict[str, Any]:
     """What Claude Code and Codex send before a tool call, with the fields of their documentation."""
     return {
         "session_id": "abc123",
-        "transcript_path": "/home/user/.claude/projects/shop/transcript.jsonl",
+        "transcript_path": "transcript.jsonl",
         "cwd": str(root),
         "permission_mode": "default",
         "hook_event_name": "PreToolUse",
@@ -209,6 +209,17 @@ def test_what_is_no_agent_passes_without_a_word(
     assert answer("claude-code", announce(shop, tool, **arguments), monkeypatch, capsys) == (0, "", "")
 
 
+def test_a_patch_may_change_a_file_in_two_sections(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    section = "*** Update File: agents/shop.py\n@@\n"
+    patch = f'{section}-        return {{"total": 2.5 * count}}\n+        return {{"total": eval(count)}}\n'
+    patch = f"*** Begin Patch\n{patch}{section}+LIMIT = 3\n*** End Patch"
+    status, _, err = answer("codex", announce(shop, "apply_patch", command=patch), monkeypatch, capsys)
+    assert status == 2
+    assert "G3.exec" in err
+
+
 def test_a_project_that_does_not_mention_graphbus_is_not_read(
     shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -240,6 +251,7 @@ UNUSABLE: dict[str, tuple[object, str]] = {
     "another version": ({"event": "pre_tool_use", "tool": "Write"}, "`hook_event_name` is None"),
     "no tool": ({"hook_event_name": "PreToolUse", "cwd": "/"}, "no `tool_name`"),
     "a tool of another type": ({"hook_event_name": "PreToolUse", "cwd": "/", "tool_name": 1, "tool_input": 1}, "tool_name"),
+    "a folder that is none": ({**announce(Path("/"), "Write", file_path="a.py", content=""), "cwd": "\0"}, "`cwd`"),
     "an input of another type": (announce(Path("/"), "Write") | {"tool_input": "x"}, "`file_path`"),
     "no content": (announce(Path("/"), "Write", file_path="a.py"), "`content`"),
     "edits of another type": (announce(Path("/"), "MultiEdit", file_path="a.py", edits={}), "`edits`"),
@@ -277,6 +289,7 @@ def test_an_edit_that_does_not_fit_the_file_is_blocked(
         ("cursor", {"hook_event_name": "preToolUse"}),
         ("cursor", b"garbage"),
         ("cursor", {"hook_event_name": "stop", "status": "completed", "workspace_roots": "/"}),
+        ("cursor", {"hook_event_name": "stop", "workspace_roots": []}),
     ],
 )
 def test_another_event_is_an_error_that_blocks_nothing(

@@ -12,27 +12,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphbus_core import settings, strict_json
 from graphbus_core.cli import console
 from graphbus_core.cli.gate_options import GateOptions
+from graphbus_core.editing.proposed import ProposedFile, read_call
 from graphbus_core.errors import EditError, GraphBusError, SeveralErrors
-
-if TYPE_CHECKING:
-    from graphbus_core.compiler.project import Project
-    from graphbus_core.editing.foreign import ForeignChange
-    from graphbus_core.editing.proposed import ProposedFile
-    from graphbus_core.model.proposals import GateReport
+from graphbus_core.model.proposals import GateReport
 
 BLOCKED = 2
 """The exit status at which Claude Code and Codex block an edit; at any other but 0 they report a failed hook and go on."""
 _FAILED = 1
 _MAX_INPUT_BYTES = 16 << 20
-_NO_AGENTS = "GBE340"
 _ONE_FILE_TOOLS = frozenset({"claude-code"})
 """The tools that announce the edit of one file at a time."""
 _EVENTS = {"claude-code": "PreToolUse", "codex": "PreToolUse", "cursor": "stop"}
@@ -47,27 +41,37 @@ def answer_hook(options: GateOptions) -> int:
         event = call.get("hook_event_name")
         if event != _EVENTS[tool]:
             reason = f"its `hook_event_name` is {event!r}, not {_EVENTS[tool]!r}"
-            can_block = can_block and not isinstance(
-                event, str
-            )  # to block another event could keep the session from ending
+            if isinstance(event, str):  # to block another event could keep the session from ending
+                can_block = False
             raise EditError("GBE345", reason=reason)
         reports = _judge_edit(call, options) if tool != "cursor" else _judge_turn(call, options)
     except GraphBusError as error:
         for each in error.errors if isinstance(error, SeveralErrors) else (error,):
             console.print_error(each)
         return _say_how_to_remove(tool, can_block=can_block)
+    return _answer(tool, reports)
+
+
+def _answer(tool: str, reports: Sequence[GateReport]) -> int:
+    """Print the answer to an edit with these reports, and return the exit status."""
+    if not reports:
+        if tool == "cursor":
+            console.emit_json({})
+        return 0
+    from graphbus_core.cli.hook_verdict import name_unrun, refusal_lines
+
     failed = [report for report in reports if not report.passed]
-    reasons = "\n".join(line for report in failed for line in _refusal_lines(report))
+    reasons = "\n".join(line for report in failed for line in refusal_lines(report))
     if tool == "cursor":
-        console.emit_json({"followup_message": reasons} if reasons else {})
+        console.emit_json({"followup_message": reasons} if failed else {})
     elif tool in _ONE_FILE_TOOLS and failed and all(map(_is_about_others, failed)):
         told = f"The edit passes, so that you can change the other end next. Until then:\n{reasons}"
-        console.emit_json({"hookSpecificOutput": {"hookEventName": event, "additionalContext": told}})
+        console.emit_json({"hookSpecificOutput": {"hookEventName": _EVENTS[tool], "additionalContext": told}})
     elif failed:
         console.print_note(reasons)
         return BLOCKED
-    elif reports:
-        console.emit_json({"systemMessage": f"graphbus gate: passed. {_name_unrun(reports[0])}"})
+    else:
+        console.emit_json({"systemMessage": f"graphbus gate: passed. {name_unrun(reports[0])}"})
     return 0
 
 
@@ -110,18 +114,21 @@ def _read_input() -> Mapping[str, Any]:
 def _judge_edit(call: Mapping[str, Any], options: GateOptions) -> list[GateReport]:
     """Return the reports on the files of agents that a tool call would write, one for each project; none if it writes none."""
     tool, folder = call.get("tool_name"), call.get("cwd")
-    if not isinstance(tool, str) or not isinstance(folder, str) or "tool_input" not in call:
+    if not isinstance(tool, str) or not isinstance(folder, str) or "\0" in folder or "tool_input" not in call:
         raise EditError("GBE345", reason="it has no `tool_name`, `cwd` or `tool_input`")
-    from graphbus_core.editing.proposed import read_call
-
-    by_root: dict[Path, dict[str, ProposedFile]] = {}
+    by_root: dict[Path, dict[str, list[ProposedFile]]] = {}
     for file in read_call(tool, call["tool_input"]):
         if file.path.endswith(".py") and "\0" not in file.path:
             place = Path(os.path.abspath(os.path.join(folder, file.path)))
             above = place.parent.resolve()
             if root := _find_project(above):
-                by_root.setdefault(root, {})[(above / place.name).relative_to(root).as_posix()] = file
-    found = (_judge_files(root, files, options) for root, files in by_root.items())
+                path = (above / place.name).relative_to(root).as_posix()
+                by_root.setdefault(root, {}).setdefault(path, []).append(file)
+    if not by_root:
+        return []
+    from graphbus_core.cli.hook_verdict import judge_files
+
+    found = (judge_files(root, files, options) for root, files in by_root.items())
     return [report for report in found if report]
 
 
@@ -133,42 +140,6 @@ def _find_project(folder: Path) -> Path | None:
     return root if is_known else None
 
 
-def _judge_files(root: Path, files: Mapping[str, ProposedFile], options: GateOptions) -> GateReport | None:
-    """Return the report on files of one project as they would be; None if no agent is concerned."""
-    from graphbus_core.editing import foreign
-    from graphbus_core.editing.text.source_text import SourceText
-
-    try:
-        project = foreign.read_project(root, settings.load(root))
-    except EditError as error:
-        if error.code == _NO_AGENTS:
-            return None
-        raise
-    pairs = {}
-    for path in _select_agents(files, project, options):
-        before = foreign.bytes_on_disk(root, path)
-        text = None if before is None else SourceText(before, path).text.replace("\r\n", "\n")
-        after = files[path].rewrite(text)
-        pairs[path] = before, None if after is None else foreign.encode_like(after, before)
-    return _judge(foreign.ForeignChange(project, pairs), options)
-
-
-def _select_agents(paths: Mapping[str, Any], project: Project, options: GateOptions) -> Iterator[str]:
-    """Yield the files that define agents or that `--allow` names."""
-    from graphbus_core.editing import foreign
-
-    scope = foreign.ForeignScope(foreign.ForeignChange(project, {}, options.allow))
-    yield from (path for path in paths if path in project.agent_files or (options.allow and scope.is_allowed(path)))
-
-
-def _judge(change: ForeignChange, options: GateOptions) -> GateReport | None:
-    """Return the report of the rungs that run no code; None if nothing changes."""
-    from graphbus_core.editing.gate import judge_change
-
-    files = {path: pair for path, pair in change.files.items() if pair[0] != pair[1]}
-    return judge_change(change._replace(files=files, allow=options.allow), runs_code=False) if files else None
-
-
 # --- after a turn ------------------------------------------------------------------------------
 
 
@@ -177,50 +148,12 @@ def _judge_turn(call: Mapping[str, Any], options: GateOptions) -> list[GateRepor
     folders = call.get("workspace_roots")
     if not isinstance(folders, list) or not all(isinstance(each, str) and "\0" not in each for each in folders):
         raise EditError("GBE345", reason="its `workspace_roots` is not a list of folders")
-    if call.get("status") != "completed":  # the person has stopped the agent, or it failed: it is not sent on
+    if not isinstance(call.get("status"), str):
+        raise EditError("GBE345", reason="it has no `status`")
+    if call["status"] != "completed":  # the person has stopped the agent, or it failed: it is not sent on
         return []
     roots = dict.fromkeys(_find_project(Path(folder).resolve()) for folder in folders)
-    found = (_judge_tree(root, options) for root in roots if root)
+    from graphbus_core.cli.hook_verdict import judge_tree
+
+    found = (judge_tree(root, options) for root in roots if root)
     return [report for report in found if report]
-
-
-def _judge_tree(root: Path, options: GateOptions) -> GateReport | None:
-    """Return the report on the working tree of one project, compared with HEAD; None if no agent is concerned."""
-    from graphbus_core.cli.gate_change import read_change
-
-    with ExitStack() as stack:
-        try:
-            change, _ = read_change(options, root, stack)
-        except EditError as error:
-            if error.code == _NO_AGENTS:
-                return None
-            raise
-        names = _select_agents(change.files, change.project, options)
-        files = {path: change.files[path] for path in names}
-        return _judge(change._replace(files=files, unjudged=()), options)
-
-
-# --- the answer --------------------------------------------------------------------------------
-
-
-def _refusal_lines(report: GateReport) -> Iterator[str]:
-    """Yield which rung refuses the edit, why, and which rungs did not run."""
-    from graphbus_core.cli.gate_change import find_hint
-    from graphbus_core.editing.rungs.codes import RUNGS
-
-    rung = report.failure
-    if rung:
-        place = f"{rung.path}:{rung.line}" if rung.line else rung.path
-        yield console.sanitize(f"graphbus gate refuses this: {rung.rung} {RUNGS[rung.rung]}, {rung.code}, {place}")
-        yield from map(console.sanitize, rung.message.splitlines())
-        yield f"Hint: {find_hint(rung)}" if find_hint(rung) else "Correct it and try again."
-    yield _name_unrun(report)
-
-
-def _name_unrun(report: GateReport) -> str:
-    """Return a sentence with the rungs that did not run."""
-    from graphbus_core.editing.rungs.codes import RUNGS
-
-    run = {rung.rung for rung in report.rungs if rung.status != "not_run"}
-    names = ", ".join(f"{rung} {name}" for rung, name in RUNGS.items() if rung not in run)
-    return f"Not run: {names}. `graphbus gate` runs them all."
