@@ -49,6 +49,7 @@ FILES = {
     "notes.txt": "Buy mugs.\n",
 }
 POWER = "import subprocess\n"
+YOURS = "(--user, if it is in your settings)"
 UNRUN = "Not run: G5 import, G6 tests, G7 checks, G8 smoke."
 
 
@@ -268,7 +269,9 @@ def test_what_cannot_be_understood_blocks_the_edit_and_says_how_to_remove_the_ho
     assert (status, out) == (2, "")
     assert "[GBE345]" in err
     assert reason in err
-    assert err.endswith("The edit is blocked. To switch this hook off: graphbus hooks remove claude-code\n")
+    assert err.endswith(
+        "The edit is blocked. To switch this hook off: graphbus hooks remove claude-code (--user, if it is in your settings)\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", [{"old_string": "no such"}, {"old_string": "count"}, {"old_string": ""}])
@@ -297,7 +300,7 @@ def test_another_event_is_an_error_that_blocks_nothing(
 ) -> None:
     status, out, err = answer(tool, call, monkeypatch, capsys)
     assert (status, out) == (1, "")
-    assert err.endswith(f"Nothing is blocked. To switch this hook off: graphbus hooks remove {tool}\n")
+    assert err.endswith(f"Nothing is blocked. To switch this hook off: graphbus hooks remove {tool} {YOURS}\n")
 
 
 @pytest.mark.slow
@@ -320,7 +323,7 @@ def test_a_bug_blocks_the_edit_without_a_traceback(
     assert (status, out) == (2, "")
     assert err.splitlines() == [
         "error: This is a bug in GraphBus: ZeroDivisionError: a bug",
-        "The edit is blocked. To switch this hook off: graphbus hooks remove codex",
+        f"The edit is blocked. To switch this hook off: graphbus hooks remove codex {YOURS}",
     ]
 
 

@@ -1,7 +1,8 @@
-"""`graphbus check` and `graphbus build` of a small project do not load what is heavy and what they do not use."""
+"""Commands that should be short (`check` and `build` of a small project, a hook without an edit) load nothing heavy unused."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -53,3 +54,20 @@ def test_a_short_command_has_not_loaded(command: list[str], project: Project) ->
     loaded = set(finished.stdout.partition("LOADED ")[2].split())
     assert "graphbus_core.compiler.project" in loaded
     assert {why: found for why, names in UNUSED.items() if (found := loaded.intersection(names.split()))} == {}
+
+
+def test_a_hook_that_has_nothing_to_judge_does_not_load_the_gate(project: Project) -> None:
+    root = project(AGENTS)
+    call = {"hook_event_name": "PreToolUse", "cwd": str(root), "tool_name": "Write"}
+    finished = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "gate", "--hook", "claude-code"],
+        input=json.dumps({**call, "tool_input": {"file_path": "README.md", "content": ""}}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (finished.returncode, finished.stderr) == (0, "")
+    loaded = set(finished.stdout.partition("LOADED ")[2].split())
+    assert "graphbus_core.cli.hook_answer" in loaded
+    assert not loaded & {"graphbus_core.editing.gate", "graphbus_core.compiler.project", "subprocess"}

@@ -90,13 +90,15 @@ def refuse_for_bug(options: Sequence[str], error: Exception) -> int:
 def _say_how_to_remove(tool: str, *, can_block: bool) -> int:
     """Say what an edit that could not be judged comes to and how to switch the hook off; return the exit status."""
     outcome = "The edit is blocked." if can_block else "Nothing is blocked."
-    console.print_note(f"{outcome} To switch this hook off: graphbus hooks remove {tool}".rstrip())
+    console.print_note(
+        f"{outcome} To switch this hook off: graphbus hooks remove {tool} (--user, if it is in your settings)"
+    )
     return BLOCKED if can_block else _FAILED
 
 
 def _read_input() -> Mapping[str, Any]:
     """Return the JSON object on stdin; raise GBE345 if there is none."""
-    data = sys.stdin.buffer.read(_MAX_INPUT_BYTES + 1)
+    data = sys.stdin.buffer.read(_MAX_INPUT_BYTES + 1) if sys.stdin else b""  # None: it is closed
     try:
         if len(data) > _MAX_INPUT_BYTES:
             raise ValueError(f"it has more than {_MAX_INPUT_BYTES >> 20} MiB")
