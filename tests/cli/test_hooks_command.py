@@ -189,10 +189,13 @@ VALUES = st.recursive(
 @given(
     document=st.dictionaries(st.text(), VALUES, min_size=1, max_size=4),
     indent=st.sampled_from([None, 1, 2, "\t"]),
+    comma=st.sampled_from([",", ", ", " ,", " , "]),
     value=VALUES,
 )
-def test_what_is_added_can_be_taken_back(document: dict[str, Any], indent: int | str | None, value: Any) -> None:
-    text = json.dumps(document, indent=indent, ensure_ascii=False)
+def test_what_is_added_can_be_taken_back(
+    document: dict[str, Any], indent: int | str | None, comma: str, value: Any
+) -> None:
+    text = json.dumps(document, indent=indent, separators=(comma, " : "), ensure_ascii=False)
     key = "new" + max(document, key=len)
     fuller = insert_item(text, (), value, key)
     assert json.loads(fuller) == {**document, key: value}

@@ -34,8 +34,8 @@ def insert_item(text: str, steps: Steps, value: Any, key: str = "") -> str:
     indent = found[1] if (found := _INDENT.search(text)) else "  "
     newline = "\r\n" if "\r\n" in text else "\n"
     if items:
-        begin = items[-2].end + 1 if len(items) > 1 else at + 1
-        gap, end, close = text[begin : items[-1].start], items[-1].end, ""
+        start, end, close = items[-1].start, items[-1].end, ""
+        gap = text[len(text[:start].rstrip()) : start]
         gap = gap if gap or len(items) > 1 else " "
     else:
         outer = newline + indent * len(steps)
@@ -43,7 +43,7 @@ def insert_item(text: str, steps: Steps, value: Any, key: str = "") -> str:
     margin = gap.rpartition("\n")[2] if "\n" in gap else None
     item = dumps(value, ensure_ascii=False, indent=indent if margin is not None else None)
     item = (f"{dumps(key)}: " if key else "") + item.replace("\n", f"{newline}{margin}")
-    rest = text[end:] if items else close + text[_SPACE.match(text, end).end() :]  # type: ignore[union-attr]
+    rest = text[end:] if items else close + text[_skip_space(text, end) :]
     return f"{text[:end]}{',' if items else ''}{gap}{item}{rest}"
 
 
