@@ -145,9 +145,9 @@ def test_what_is_left_to_do_on_nats_is_said(stations: Path, capsys: pytest.Captu
     assert main([*GENERATE, *ON_NATS, "--replicas", "HarbourStation=2", "--replicas", "SummitStation=2"]) == 0
     said = capsys.readouterr().err
     assert (
-        "secret stations-ledger in weather, with the address under the key `url`: nats://USER:PASSWORD@nats:4222/"
-        in said
-    )
+        "secret stations-ledger in weather, with the address under each of the keys `harbour-station`, `summit-station`: "
+        "nats://USER:PASSWORD@nats:4222/"
+    ) in said
     assert "`graphbus docker build --nats`" in said
     assert (
         "Several pods: HarbourStation, SummitStation. The pods of an agent share its events; order holds within" in said

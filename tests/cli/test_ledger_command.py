@@ -150,3 +150,14 @@ def test_a_server_that_forgets_what_is_done_is_named(bakery: Path, capsys: pytes
     assert "[GBE698]" in capsys.readouterr().err
     assert main(["ledger", "ls"]) == 0  # of the state file: no server is needed
     assert (NatsLedger.capabilities.replay, SqliteLedger.capabilities.replay) == (False, True)
+
+
+@pytest.mark.usefixtures("bakery")
+def test_the_variable_names_the_ledger_as_for_a_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the file of a process on NATS would be taken for a ledger of its own."""
+    monkeypatch.setenv("GRAPHBUS_LEDGER", "nats://127.0.0.1:1/x")
+    assert main(["ledger", "replay", "--from", "1h"]) == 7
+    assert "[GBE698]" in capsys.readouterr().err
+    assert main(["ledger", "replay", "--from", "1h", "--ledger", "sqlite"]) == 0

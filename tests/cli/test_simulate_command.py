@@ -112,6 +112,12 @@ def test_an_unknown_kind_of_fault_is_refused_with_a_near_one(capsys: pytest.Capt
 
 
 @pytest.mark.usefixtures("bakery")
+def test_an_upgrade_without_another_build_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--faults", "crash,upgrade") == 2
+    assert "--upgrade" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("bakery")
 def test_a_result_may_be_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--seeds", "5", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"seeds": 5, "failure": None}

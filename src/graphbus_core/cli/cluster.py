@@ -24,7 +24,7 @@ from graphbus_core.hosting.signals import StopRequested, stop_on_signals
 from graphbus_core.model.config import RuntimeConfig
 
 _COLOURS: tuple[Role, ...] = ("accent", "good", "warn", "name")
-_UP_AFTER_S = 3.0
+_UP_AFTER_S = 15.0
 """A process that has run for this long is up: it is started again when it ends. One that ends earlier ends the cluster."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
 """The pauses before a process that has ended is started again."""

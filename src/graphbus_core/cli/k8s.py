@@ -483,7 +483,9 @@ def _next_steps_on_nats(plan: ClusterPlan, project: BuiltProject) -> Iterator[st
     if plan.server is None:
         return
     address = f"{plan.server.scheme}://USER:PASSWORD@{plan.server.place}/{plan.server.app}"
-    yield f"Create the secret {plan.ledger_secret} in {plan.namespace}, with the address under the key `url`: {address}."
+    keys = ", ".join(sorted({f"`{pod.component if pod.agent else 'url'}`" for pod in plan.pods}))
+    under = f"the key {keys}" if len(plan.pods) == 1 else f"each of the keys {keys}"
+    yield f"Create the secret {plan.ledger_secret} in {plan.namespace}, with the address under {under}: {address}."
     if not is_on_nats(project.run.settings.ledger):
         yield "Build the image with `graphbus docker build --nats`, so that it can connect."
     several = [pod.agent for pod in plan.pods if max(pod.replicas, pod.most) > 1]

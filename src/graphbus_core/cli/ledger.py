@@ -16,6 +16,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import format_duration, pluralize, style
 from graphbus_core.cli.state import as_cell, format_age
 from graphbus_core.errors import Place, RunError, did_you_mean
+from graphbus_core.hosting.arguments import LEDGER_VARIABLE
 from graphbus_core.hosting.graph import state_path
 from graphbus_core.ledger.attached import open_engine
 from graphbus_core.ledger.seam import Entry, EntryState, History, Lag, ReplayRequest
@@ -24,6 +25,13 @@ from graphbus_core.model.config import RuntimeConfig
 R = TypeVar("R")
 
 _ARTIFACTS = click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
+_LEDGER = click.option(
+    "--ledger",
+    "name",
+    envvar=LEDGER_VARIABLE,
+    metavar="LEDGER",
+    help="The ledger of the graph ($GRAPHBUS_LEDGER, that of the settings, or sqlite).",
+)
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 _COUNTS = ("waiting", "leased", "retrying", "parked", "dead")
 
@@ -43,8 +51,9 @@ def ledger() -> None:
 
 @ledger.command("lag")
 @_ARTIFACTS
+@_LEDGER
 @_AS_JSON
-def lag(*, artifacts: str, as_json: bool) -> int:
+def lag(*, artifacts: str, name: str | None, as_json: bool) -> int:
     """Show for each handler how many events wait, are being handled, wait for a retry, are parked, or are dead letters.
 
     `graphbus dlq` shows the dead letters themselves.
@@ -56,7 +65,7 @@ def lag(*, artifacts: str, as_json: bool) -> int:
       graphbus ledger lag
       graphbus ledger lag --json
     """
-    lags = _with_engine(artifacts, lambda engine: engine.lag())
+    lags = _with_engine(artifacts, name, lambda engine: engine.lag())
     found = sorted(lags, key=lambda each: (each.subscription.handler, each.subscription.topic))
     if as_json:
         console.emit_json([_as_document(each) for each in found])
@@ -85,9 +94,10 @@ def _age(lag: Lag) -> str:
 
 @ledger.command("resume")
 @_ARTIFACTS
+@_LEDGER
 @click.option("--build", default="", metavar="DIGEST", help="Only events that this build has published.")
 @_AS_JSON
-def resume(*, artifacts: str, build: str, as_json: bool) -> int:
+def resume(*, artifacts: str, name: str | None, build: str, as_json: bool) -> int:
     """Hand out again what is parked: events of another build that a running one could not read.
 
     A process of that build takes them up by itself when it starts. What still does not fit is parked again. Events for
@@ -99,7 +109,7 @@ def resume(*, artifacts: str, build: str, as_json: bool) -> int:
     Examples:
       graphbus ledger resume
     """
-    count = _with_engine(artifacts, lambda engine: engine.resume(build))
+    count = _with_engine(artifacts, name, lambda engine: engine.resume(build))
     said = f"{style('✓', 'good')} {pluralize(count, 'delivery', 'deliveries')} handed out again."
     console.print_result({"resumed": count}, [said], as_json=as_json)
     return 0
@@ -107,6 +117,7 @@ def resume(*, artifacts: str, build: str, as_json: bool) -> int:
 
 @ledger.command("ls", short_help="List the events in the ledger, the latest last.")
 @_ARTIFACTS
+@_LEDGER
 @click.option("--topic", default="", metavar="TOPIC", help="Only events of this topic or pattern.")
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(get_args(EntryState)), help="Only these; may be repeated."
@@ -115,7 +126,9 @@ def resume(*, artifacts: str, build: str, as_json: bool) -> int:
     "--limit", default=50, type=click.IntRange(0, 10**6), metavar="N", help="Show at most N of them (50); 0 means all."
 )
 @_AS_JSON
-def ls(*, artifacts: str, topic: str, states: tuple[EntryState, ...], limit: int, as_json: bool) -> int:
+def ls(
+    *, artifacts: str, name: str | None, topic: str, states: tuple[EntryState, ...], limit: int, as_json: bool
+) -> int:
     """List the events in the ledger, the latest last: a line for each handler that is not done with an event, and one for an
     event that all are done with. These are kept for a day. On NATS, the list shows the state file, not the server.
 
@@ -127,7 +140,7 @@ def ls(*, artifacts: str, topic: str, states: tuple[EntryState, ...], limit: int
       graphbus ledger ls --topic /Order/Paid --state parked --state dead
       graphbus ledger ls --limit 0 --json
     """
-    found = _with_engine(artifacts, lambda engine: engine.entries(topic, states, limit + 1 if limit else 1 << 62))
+    found = _with_engine(artifacts, name, lambda engine: engine.entries(topic, states, limit + 1 if limit else 1 << 62))
     shown = found[:limit][::-1] if limit else found[::-1]
     if as_json:
         console.emit_json({"events": [_describe_entry(each) for each in shown], "has_more": len(shown) < len(found)})
@@ -181,6 +194,7 @@ class _Moment(click.ParamType[float]):
 
 @ledger.command("replay", short_help="Hand out events again that are done.")
 @_ARTIFACTS
+@_LEDGER
 @click.option("--from", "since", required=True, type=_Moment(), metavar="TIME", help="Published then or later.")
 @click.option("--to", "until", type=_Moment(), metavar="TIME", help="Published before (now).")
 @click.option("--topic", default="", metavar="TOPIC", help="Only events of this topic or pattern.")
@@ -190,6 +204,7 @@ class _Moment(click.ParamType[float]):
 def replay(
     *,
     artifacts: str,
+    name: str | None,
     since: float,
     until: float | None,
     topic: str,
@@ -215,16 +230,18 @@ def replay(
 
     async def ask(engine: History) -> Sequence[Entry]:
         known = {each.subscription.handler for each in await engine.lag()}
-        for name in handlers:
-            if name not in known:
-                raise click.BadParameter(f"There is no handler {name!r}.{did_you_mean(name, known)}")
+        for each in handlers:
+            if each not in known:
+                raise click.BadParameter(f"There is no handler {each!r}.{did_you_mean(each, known)}")
         return await engine.replay(request, is_dry=is_dry)
 
-    found = _with_engine(artifacts, ask)
+    found = _with_engine(artifacts, name, ask)
     if as_json:
         console.emit_json({"replayed": [_describe_entry(each) for each in found], "dry_run": is_dry})
         return 0
     _print_entries(found, "Nothing of this is done.")
+    if not found:
+        return 0
     deliveries = pluralize(len(found), "delivery", "deliveries")
     verb = "would be handed out" if is_dry else "handed out"
     effects = "what the handlers store and publish happens a second time"
@@ -232,19 +249,19 @@ def replay(
     return 0
 
 
-def _with_engine(artifacts: str, use: Callable[[History], Awaitable[R]]) -> R:
+def _with_engine(artifacts: str, name: str | None, use: Callable[[History], Awaitable[R]]) -> R:
     """Open the ledger of a graph for one question.
 
     Raises:
         RunError: GBE629, there is no ledger.
     """
-    config = settings.resolve_run(RuntimeConfig(artifacts=artifacts))
+    config = settings.resolve_run(RuntimeConfig(artifacts=artifacts, ledger=name))
     path = state_path(config)
     if not Path(path).exists():
         raise RunError("GBE629", where=Place(path))
     import asyncio
 
-    engine = open_engine(config.settings.ledger or "sqlite", path)
+    engine = open_engine(config.settings.ledger or "sqlite", path, nats=config.settings.nats)
 
     async def ask() -> R:
         try:

@@ -20,12 +20,19 @@ from graphbus_core.deploy.nats import (
     password_variable,
     user_of,
 )
+from graphbus_core.hosting.arguments import LEDGER_VARIABLE
 from graphbus_core.hosting.imports import require_packages, select_agents
 from graphbus_core.ledger.attached import subscriptions_in
 from graphbus_core.ledger.nats_names import parse_address
 
 _ARTIFACTS = click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
-_LEDGER = click.option("--ledger", default="", metavar="LEDGER", help="nats://HOST:PORT/APP (that of the settings).")
+_LEDGER = click.option(
+    "--ledger",
+    default="",
+    envvar=LEDGER_VARIABLE,
+    metavar="LEDGER",
+    help="nats://HOST:PORT/APP ($GRAPHBUS_LEDGER, or that of the settings).",
+)
 
 
 @click.group("nats", short_help="Prepare a NATS server as the ledger of a graph.")
@@ -35,7 +42,7 @@ def nats() -> None:
     \b
     Examples:
       graphbus nats generate --ledger nats://nats.example/shop
-      graphbus nats deploy --ledger "$OPERATOR_ADDRESS"
+      GRAPHBUS_LEDGER="$OPERATOR_ADDRESS" graphbus nats deploy
     """
 
 
@@ -112,7 +119,7 @@ def deploy(*, artifacts: str, ledger: str, as_json: bool) -> None:
     \b
     Examples:
       graphbus nats deploy
-      graphbus nats deploy --ledger "nats://shop.operator:$PASSWORD@nats/shop"
+      GRAPHBUS_LEDGER="$OPERATOR_ADDRESS" graphbus nats deploy
     """
     import asyncio
 

@@ -77,6 +77,8 @@ def simulate(
 
     chosen = range(seeds) if seed is None else range(seed, seed + 1)
     request = RuntimeConfig(artifacts=artifacts, allow_drift=allow_drift)
+    if kinds != KINDS and "upgrade" in kinds and not upgrade:
+        raise click.BadParameter("upgrade needs --upgrade, the artifacts of another build.", param_hint="--faults")
     given = [artifacts] if artifacts != ".graphbus" else []
     given += ["--events", events_path] if events_path else []
     given += ["--faults", ",".join(kinds) or "none"] if kinds != KINDS else []

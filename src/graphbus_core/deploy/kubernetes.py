@@ -129,7 +129,10 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ledger_secret(self) -> str:
-        """The name of the secret that holds the address of the ledger, with credentials, under the key `url`."""
+        """The name of the secret that holds the address of the ledger, with credentials, with one key for the pods of each agent.
+
+        The key is that of the pod's component; a pod with all agents reads `url`.
+        """
         return f"{self.name}-ledger"
 
     @property
@@ -415,6 +418,7 @@ def _pod_values(plan: ClusterPlan, pod: Pod) -> dict[str, Any]:
         "selector": fill_template("selector.yaml", application=plan.name, component=pod.component),
         "keeps_state": pod.keeps_state,
         "agent": pod.agent,
+        "ledger_key": pod.component if pod.agent else "url",
         "scales": pod.most > 0,
         "replicas": pod.replicas,
         "is_one": pod.replicas == 1,

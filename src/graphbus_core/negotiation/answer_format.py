@@ -73,6 +73,7 @@ _FENCE = re.compile(r"(?P<lead>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<label>[^`]
 _HEADING = re.compile(r"[ ]{0,3}(?P<level>#{1,6})[ \t]*(?P<text>[^#].*)$")
 _CLOSING_MARKS = re.compile(r"\s+#*\s*$")
 _LEADING_NUMBER = re.compile(r"^[\d.)\s]*")
+_QUOTED = re.compile(r"`+([^`]+)`+|(\S+)")
 _KEY_VALUE = re.compile(
     r"[ \t]*(?:[-*+•]\s+|\d+[.)]\s+)?[*_`]{0,3}(?P<key>[A-Za-z]+(?:[ _-]on)?)[*_`]{0,3}\s*[:：](?P<value>.*)$"
 )
@@ -163,6 +164,11 @@ def cut_at_stray_fence(text: str) -> str:
 def _mark_bare_headings(lines: list[str]) -> list[str]:
     """Return the lines with `##` before each line that is a heading but for this mark."""
     return [f"## {line}" if _BARE_HEADING.fullmatch(line) else line for line in lines]
+
+
+def words_of(heading: str) -> list[str]:
+    """Return the words of a heading, without backticks; what stands between backticks is one word."""
+    return [quoted or bare for quoted, bare in _QUOTED.findall(heading)]
 
 
 def clean_text(text: str, limit: int = MAX_TEXT) -> str:

@@ -29,6 +29,7 @@ from graphbus_core.negotiation.answer_format import (
     AnswerSection,
     clean_text,
     strip_reasoning,
+    words_of,
 )
 
 Schema = dict[str, Any]
@@ -309,10 +310,13 @@ def _read_edit(edit: dict[str, str]) -> AnswerPart:
 
 def _name_addition(where: str, code: str) -> str:
     """Return the place of a definition that is added, ending with its name: `where` may be the class or file that gets it."""
-    symbol, name = _symbol_of(where), _name_in(code)
+    words = words_of(where)
+    if not 1 <= len(words) <= 2:
+        return where
+    symbol, name = "".join(words[1:]).removesuffix("()"), _name_in(code)
     if symbol.rpartition(".")[2] == name or (name == _UNNAMED and "." in symbol):
         return where
-    return f"{where}.{name}" if symbol else f"{where} {name}"
+    return f"{_quote(words[0])} {symbol}.{name}" if symbol else f"{where} {name}"
 
 
 def _name_in(code: str) -> str:

@@ -15,11 +15,12 @@ from typing import get_args
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import apply_change, complete_definition, symbol_text
+from graphbus_core.editing.text.indentation import statements_of
 from graphbus_core.editing.text.source_text import parse
 from graphbus_core.errors import EditError
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import ChangeType, CodeChange, Operation
-from graphbus_core.negotiation.answer_format import AnswerBlock, AnswerPart, clean_text
+from graphbus_core.negotiation.answer_format import AnswerBlock, AnswerPart, clean_text, words_of
 
 MAX_EDITS = 50
 
@@ -30,7 +31,6 @@ _CHANGE_TYPES: dict[str, ChangeType] = {"add_symbol": "add", "add_import": "add"
 _NEEDS_TARGET = frozenset({_BODY, "replace_symbol", "add_symbol", "delete_symbol", "set_decorator_argument"})
 _TAKES_DEFINITION = frozenset({"replace_symbol", "add_symbol"})
 _REPLACES_SYMBOL = frozenset({"replace_symbol", "delete_symbol", "set_decorator_argument"})
-_QUOTED = re.compile(r"`+([^`]+)`+|(\S+)")
 
 
 class UnusableEditError(ValueError):
@@ -92,7 +92,7 @@ class _EditedFiles:
             is_body: Its new code has only the statements of the function that it replaces.
 
         Raises:
-            UnusableEditError: The statements of a function leave code out.
+            UnusableEditError: The statements of a function leave code out, or are for no function of the file.
         """
         data = self.data(change.file_path)
         if data is None:
@@ -113,14 +113,26 @@ def _complete(data: bytes, change: CodeChange) -> CodeChange:
     """Return a change of a body with its whole function as new code, or as it is if the gate must refuse it.
 
     Raises:
-        UnusableEditError: The statements leave code out.
+        UnusableEditError: The statements leave code out, or are for no function of the file.
     """
     gap = find_gap(change.new_code, "")
     if gap:  # checked before, since the rest of the function may hide it
         raise UnusableEditError(f"The edit {_BODY} {change.target} leaves code out: {clean_text(gap, 80)!r}.")
-    with suppress(EditError):
+    try:
         return complete_definition(data, change)
-    return change
+    except EditError as error:
+        if not _is_broken(change.new_code):
+            raise UnusableEditError(f"The edit {_BODY} {change.target} cannot be made. {error.sentence}") from None
+        return change
+
+
+def _is_broken(statements: str) -> bool:
+    """Return whether the statements of a function do not parse."""
+    try:
+        statements_of(textwrap.indent(textwrap.dedent(statements), "    "))
+    except SyntaxError:
+        return True
+    return False
 
 
 def _with_expected_text(change: CodeChange, seen: str) -> CodeChange:
@@ -142,7 +154,7 @@ def _read_edit(part: AnswerPart) -> tuple[CodeChange, bool]:
     Raises:
         UnusableEditError: The heading or the blocks do not have the form that the operation needs.
     """
-    words = [quoted or bare for quoted, bare in _QUOTED.findall(part.rest)]
+    words = words_of(part.rest)
     operation = words[0].lower().replace("-", "_").rstrip(":") if words else ""
     if any("diff" in block.label or "patch" in block.label for block in part.blocks):
         raise UnusableEditError("A diff is no edit. Give the whole new definition, or a few lines with search_replace.")

@@ -249,10 +249,11 @@ def test_each_pod_has_a_volume_of_its_own_which_never_changes(case: str) -> None
 def test_the_address_of_the_ledger_comes_from_a_secret_that_nobody_generates(case: str) -> None:
     for pod in pods(case):
         reference = container(pod)["env"][1]
-        name = pod["metadata"]["labels"]["app.kubernetes.io/name"]
+        name, component = (pod["metadata"]["labels"][f"app.kubernetes.io/{label}"] for label in ("name", "component"))
+        key = component if container(pod)["args"][-1].startswith("--only=") else "url"
         assert reference == {
             "name": "GRAPHBUS_LEDGER",
-            "valueFrom": {"secretKeyRef": {"name": f"{name}-ledger", "key": "url"}},
+            "valueFrom": {"secretKeyRef": {"name": f"{name}-ledger", "key": key}},
         }
     assert "nats://" not in "".join(text for path, text in generated(case).items() if path != "kustomization.yaml")
 

@@ -198,6 +198,11 @@ def test_the_longest_answer_that_the_schema_admits_fits_into_the_room(base: Proj
         ("agents/order.py Order", "The rules are set", "agents/order.py Order.new_symbol"),
         ("agents/order.py", "The rules are set", "agents/order.py new_symbol"),
         ("agents/order.py Order.refund", "The rules are set", "agents/order.py Order.refund"),
+        ("agents/order.py `Order.refund`", "def refund(self): ...", "agents/order.py `Order.refund`"),
+        ("`agents/order.py` `Order`", "def refund(self): ...", "agents/order.py Order.refund"),
+        ("agents/order.py Order.refund()", "def refund(self): ...", "agents/order.py Order.refund()"),
+        ("agents/order.py Order refund", "def refund(self): ...", "agents/order.py Order refund"),
+        ("", "def refund(self): ...", ""),
         ("agents/order.py Order", "refunds = 0", "agents/order.py Order.new_symbol"),
         ("agents/order.py Order", "", "agents/order.py Order.new_symbol"),
     ],
@@ -278,6 +283,12 @@ def test_code_that_is_no_python_is_refused_by_the_gate_and_not_as_an_answer(
     (draft,) = answers.read_drafts(json.dumps({"proposals": [{**PROPOSAL, "edits": [edit]}]}), view_of(base))
     with pytest.raises(EditError, match="not valid Python"):
         apply_change(base.source("agents/order.py").data, draft.code_changes[0])
+
+
+def test_a_body_for_a_class_is_no_answer(base: Project) -> None:
+    edit = {**EDITS[0], "where": "agents/order.py Order", "code": "class Order:\n    pass"}
+    with pytest.raises(MalformedAnswer, match="class"):
+        answers.read_drafts(json.dumps({"proposals": [{**PROPOSAL, "edits": [edit]}]}), view_of(base))
 
 
 @pytest.mark.parametrize("code", ["x = 1\n...", "# rest of the method unchanged"])
