@@ -17,7 +17,7 @@ $(READY): requirements/dev.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "GraphBus needs Python 3.11 or newer; none found on PATH." >&2; exit 2; }
 	@echo "Setting up $(VENV) (once) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -34,7 +34,7 @@ live: $(READY)  ## Negotiate with a real model: ARGS="--gguf FILE --server PROGR
 	@$(BIN)/python -m scripts.live $(ARGS)
 
 bench: $(READY)  ## Measure against the limits and peers of docs/performance.md
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/bench.txt
 	@$(BIN)/python benchmarks/run_all.py
 
 soak: $(READY)  ## Ten million events: none lost, none twice, memory stays where it is

@@ -104,7 +104,7 @@ def environment_of(python: Python) -> Path:
     run([python.path, "-m", "venv", "--clear", str(folder)])
     listed.write_text(wanted, encoding="utf-8")
     pip = [str(inside), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    run([*pip, "--require-hashes", "-r", str(listed)])
+    run([*pip, "--no-deps", "--require-hashes", "-r", str(listed)])
     run([*pip, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)])
     ready.write_text(digest)
     return inside
