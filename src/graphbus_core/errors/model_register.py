@@ -111,6 +111,22 @@ MODEL_REGISTER: dict[str, ErrorText] = {
         "they were sent back. The last one: {reason}",
         "{advice} `{test}` shows whether it does. Changes accepted earlier are kept.",
     ),
+    "GBE464": ErrorText(
+        "The program of {agent} broke {requirement}: {reason}.",
+        "{text} `graphbus conform --agent {agent} -- PROGRAM` shows what else it does wrong.",
+    ),
+    "GBE465": ErrorText(
+        "The program `{program}` cannot be started: {reason}.",
+        "{advice} It is the `command` in [tool.graphbus.agents].",
+    ),
+    "GBE466": ErrorText(
+        "The program of {agent} is not asked again in this session: it has failed {count} times in a row.",
+        "`graphbus conform --agent {agent} -- PROGRAM` shows what it does wrong.",
+    ),
+    "GBE467": ErrorText(
+        "The program of {agent} gives no answer to `{task}`: {reason}.",
+        "The message is its own: correct the program, or what it complains about.",
+    ),
     "GBE470": ErrorText(
         "The budget does not allow another request: {reason}.", "Raise the limit named above in [tool.graphbus.budget]."
     ),

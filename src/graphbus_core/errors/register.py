@@ -454,6 +454,10 @@ REGISTER: dict[str, ErrorText] = {
         "`arbiter_domains` names {name}, which is not an arbiter.{suggestion}",
         "{advice} To make an agent an arbiter, set `IS_ARBITER = True` in its class, or add its name to `arbiter_agents`.",
     ),
+    "GBE412": ErrorText(
+        "[tool.graphbus.agents] has a program for {name}, which is not an agent of this graph.{suggestion}",
+        "Correct the name, or remove it. The agents of this graph are: {known}.",
+    ),
     "GBE420": ErrorText(
         "Another negotiation of this project is running (process {process}).",
         "Wait until it has finished, or stop that process. A negotiation with `--dry-run` can run at the same time.",

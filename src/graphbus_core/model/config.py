@@ -87,6 +87,25 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     output_usd: float = 0.0
 
 
+class AgentProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tool.graphbus.agents.NAME]`: a program that represents the class NAME in negotiations. docs/protocol/ specifies
+    how it is asked.
+
+    Attributes:
+        command: The program and its arguments, e.g. `["node", "printer_agent.mjs"]`; no shell is used.
+        files: Files and folders of the project that it may read, besides those that the command names.
+        network: It may use the network; without this the sandbox has none.
+        pass_env: Environment variables that it gets, besides PATH and the locale.
+        timeout_s: The seconds that an answer may take. The agent then loses its turn.
+    """
+
+    command: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    network: bool = False
+    pass_env: tuple[str, ...] = ()
+    timeout_s: float = 30.0
+
+
 class LLMConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which model is used in a negotiation, and how it is asked.
 
@@ -291,6 +310,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         refactoring_goals: The goals of negotiations, e.g. `["align_schemas", "add_validation"]`.
         intent: What the user wants from this negotiation, in free text.
         artifacts: The artifact folder, relative to the project root.
+        agents: Class -> the program that represents it in negotiations, instead of the rules or a model.
     """
 
     exclude: tuple[str, ...] = ()
@@ -307,6 +327,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gate: GateConfig = GateConfig()
     powers: Powers = Powers()
     runtime: RuntimeSettings = RuntimeSettings()
+    agents: dict[str, AgentProgram] = {}
 
 
 class ResolvedBuild(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ Every kind of agent answers the same five questions with typed data. An agent ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation, ProposalRecord
 from graphbus_core.model.spending import Price
+from graphbus_core.schema.json import Json
 from graphbus_core.settings import place_of
 
 # --- what an agent sees ------------------------------------------------------------------------
@@ -152,15 +153,24 @@ class ActiveAgents(dict[str, ActiveAgent]):
     Attributes:
         models: Role (`"proposer"`, `"evaluator"`, `"arbiter"`) -> `"provider:name"`; empty for rule agents.
         prices: Role -> the price of its model, None if it is not known; empty for rule agents.
+        programs: The names of the agents that programs represent.
+        listeners: Called with the topic and the payload of each event of the transcript.
     """
 
     models: dict[str, str] = {}  # noqa: RUF012 - replaced, never filled
     prices: dict[str, Price | None] = {}  # noqa: RUF012 - replaced, never filled
+    programs: tuple[str, ...] = ()
+    listeners: tuple[Callable[[str, Json], object], ...] = ()
 
     @property
     def backend(self) -> str:
         """`"rules"`, or the names of the models."""
         return ", ".join(dict.fromkeys(self.models.values())) or "rules"
+
+    @property
+    def are_recorded(self) -> bool:
+        """True if some answers come from outside of GraphBus, and so are recorded for a replay."""
+        return bool(self.models or self.programs)
 
     @property
     def arbiters(self) -> tuple[str, ...]:

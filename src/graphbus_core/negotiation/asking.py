@@ -373,8 +373,7 @@ class AffordableBatch:
 
         The number is computed before its first one: later, it would depend on how fast the earlier ones are answered.
         """
-        role = role_of(asked.question)
-        model = self._bills.models.get(role, "") if isinstance(asked.agent, PaidAgent) else ""
+        model = self._bills.model_of(asked)
         if model not in self._trials_left:
             self._trials_left[model] = self._bills.count_trials_left(model)
         self._trials_left[model] -= 1
@@ -384,6 +383,14 @@ class AffordableBatch:
 MOST_UNUSABLE = 3
 """A model is given up after this number of questions without a usable answer."""
 _UNUSABLE, _TOO_LONG = "GBE460", "GBE462"
+
+
+class _OpenedBill(NamedTuple):
+    """A question, its bill, and the model that answers it; empty if rules or a program do."""
+
+    question: AgentQuestion | AskAnalysis
+    bill: Bill
+    model: str
 
 
 class SessionBills:
@@ -398,12 +405,16 @@ class SessionBills:
         self.meter = meter
         self.models: Mapping[str, str] = {}
         self.prices: Mapping[str, Price | None] = {}
-        self._bills: list[tuple[AgentQuestion | AskAnalysis, Bill]] = []
+        self._bills: list[_OpenedBill] = []
+
+    def model_of(self, asked: PreparedQuestion) -> str:
+        """Return the model that answers a question; empty if rules or a program do."""
+        return self.models.get(role_of(asked.question), "") if isinstance(asked.agent, PaidAgent) else ""
 
     def open_bill(self, asked: PreparedQuestion, held: Amount) -> PreparedQuestion:
         """Return the question with a new bill, on which `held` is reserved from the budget."""
         bill = Bill(self.meter, held)
-        self._bills.append((asked.question, bill))
+        self._bills.append(_OpenedBill(asked.question, bill, self.model_of(asked)))
         return asked._replace(bill=bill)
 
     def worst_case_of(self, asked: PreparedQuestion) -> Amount:
@@ -420,8 +431,8 @@ class SessionBills:
         given up, and one that can do all but vote is. The order is that of the questions, so it does not depend on their speed.
         """
         failures: list[tuple[type, ModelError]] = []
-        for question, bill in self._bills:
-            if not self._is_asked(model, question) or not bill.is_settled:
+        for question, bill, asked_model in self._bills:
+            if asked_model != model or not bill.is_settled:
                 continue
             if bill.failure and bill.failure.code == _UNUSABLE:
                 failures.append((type(question), bill.failure))
@@ -431,30 +442,25 @@ class SessionBills:
 
     def count_trials_left(self, model: str) -> float:
         """Return how many questions a model may be asked at the same time: any number after its first usable answer."""
-        if not model or any(
-            bill.has_usable_answer and self._is_asked(model, question) for question, bill in self._bills
-        ):
+        if not model or any(each.bill.has_usable_answer and each.model == model for each in self._bills):
             return math.inf
         return max(1, MOST_UNUSABLE - len(self.unusable_answers(model)))
-
-    def _is_asked(self, model: str, question: AgentQuestion | AskAnalysis) -> bool:
-        return self.models.get(role_of(question)) == model
 
     @property
     def final_error(self) -> ModelError | None:
         """The error that ended the session because every further question would fail too; None if there was none."""
-        return next((bill.final_error for _, bill in self._bills if bill.final_error), None)
+        return next((each.bill.final_error for each in self._bills if each.bill.final_error), None)
 
     @property
     def context_error(self) -> ModelError | None:
         """The first failure of a model if all of them are about a prompt that is too long for it; else None."""
-        failures = [bill.failure for _, bill in self._bills if bill.failure]
+        failures = [each.bill.failure for each in self._bills if each.bill.failure]
         return failures[0] if failures and all(failure.code == _TOO_LONG for failure in failures) else None
 
     def close_all(self) -> None:
         """Close all bills. A question whose answer is missing counts with its worst case, and is not tried again."""
-        for _, bill in self._bills:
-            bill.settle(is_dropped=True)
+        for each in self._bills:
+            each.bill.settle(is_dropped=True)
 
     @property
     def spend(self) -> Spend:
@@ -473,7 +479,7 @@ class SessionBills:
             if proposal.parent is None:
                 made[proposal.src, proposal.round].append(proposal.proposal_id)
         shares: defaultdict[str, float] = defaultdict(float)
-        for question, bill in self._bills:
+        for question, bill, _ in self._bills:
             about = _proposals_concerned(question, made)
             for proposal_id in about if bill.is_settled else ():
                 shares[proposal_id] += bill.spent.nano_usd / len(about)

@@ -13,11 +13,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from graphbus_core.errors import NegotiationError, did_you_mean
 from graphbus_core.llm.call_limits import limits_of
-from graphbus_core.llm.client import Clients, LLMClient
+from graphbus_core.llm.client import Clients, LLMClient, RecordedClient
 from graphbus_core.llm.recorded import AnswerCache, Tape, TapedClient, WarmingClient
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import ResolvedBuild
@@ -26,7 +28,11 @@ from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, choose_a
 from graphbus_core.negotiation.freshness import AgentInputs
 from graphbus_core.negotiation.rule_agent import RuleAgent
 from graphbus_core.negotiation.session_workspace import Reviewer
+from graphbus_core.settings import place_of
 from graphbus_core.store.cache import CACHE
+
+if TYPE_CHECKING:
+    from graphbus_core.negotiation.gbnp.messages import Role
 
 _NO_KEY = "no key of a model's provider was found"
 
@@ -40,6 +46,7 @@ class Backend:
         prices: Role -> price, used instead of the prices of the clients; a replay passes the recorded ones.
         reviewer: Asks a person before each commit, if the settings say `is_reviewed`.
         is_asked: False for a plan, which only needs prices: then the models need neither keys nor libraries.
+        starts_programs: False in a replay: the answers of programs are those on the tape.
 
     Attributes:
         tape: The recorded answers of the session.
@@ -55,8 +62,10 @@ class Backend:
         reviewer: Reviewer | None = None,
         *,
         is_asked: bool = True,
+        starts_programs: bool = True,
     ) -> None:
         self.reviewer = reviewer
+        self._starts_programs = starts_programs
         self._is_asked = is_asked
         self._clients = clients
         self._environ = os.environ if environ is None else environ
@@ -83,19 +92,50 @@ class Backend:
         Raises:
             UsageError: The settings name a model that does not exist.
             ModelError: The model cannot be used, for example because its key is missing.
-            NegotiationError: GBE401 or GBE411, an arbiter in the settings is wrong; GBE420, another negotiation is running.
+            NegotiationError: GBE401 or GBE411, an arbiter in the settings is wrong; GBE412, a program is for an agent that does
+                not exist; GBE420, another negotiation is running.
         """
         if not config.dry_run:
             from graphbus_core.negotiation.sessions import claim_project
 
             self._resources.callback(os.close, claim_project(config))
         clients = self.open_clients(config)
+        wrapped = self._wrap_clients(clients, config) if clients else None
+        agents = activate_agents(definitions, order, config, wrapped)
+        self._take_programs(agents, config)
         if clients is None:
-            return activate_agents(definitions, order, config)
-        agents = activate_agents(definitions, order, config, self._wrap_clients(clients, config))
+            return agents
         known = {role: client.price for role, client in clients._asdict().items()}
         agents.prices = known if self._prices is None else dict(self._prices)
         return agents
+
+    def _take_programs(self, agents: ActiveAgents, config: ResolvedBuild) -> None:
+        """Let the programs in the settings represent their agents.
+
+        Raises:
+            NegotiationError: GBE412, there is no such agent.
+        """
+        if not config.settings.agents:
+            return
+        from graphbus_core.editing.sandboxes import choose_sandbox
+        from graphbus_core.negotiation.gbnp.agent import ForeignAgent, ProgramClient, program_name
+
+        root, isolation = Path(config.root), config.settings.gate.isolation
+        listeners = []
+        for name, settings in config.settings.agents.items():
+            if name not in agents:
+                where, near = place_of(config.root, "agents", name), did_you_mean(name, agents)
+                raise NegotiationError("GBE412", where=where, name=name, suggestion=near, known=", ".join(agents))
+            is_arbiter = agents[name].is_arbiter
+            client: LLMClient = RecordedClient(program_name(name), Price(0.0, 0.0))
+            if self._starts_programs:
+                role: Role = "arbiter" if is_arbiter else "member"
+                client = program = ProgramClient(name, role, settings, root, lambda: choose_sandbox(isolation, root))
+                self._resources.callback(program.close)
+                listeners.append(program.note_event)
+            agents[name] = ForeignAgent(name, TapedClient(client, self.tape), is_arbiter=is_arbiter)
+        agents.programs, agents.listeners = tuple(config.settings.agents), tuple(listeners)
+        self._resources.callback(self.tape.close)
 
     def open_clients(self, config: ResolvedBuild) -> Clients | None:
         """Open the model of each role that settings and environment choose; return None if the rules have all of them.

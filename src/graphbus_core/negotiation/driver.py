@@ -37,7 +37,6 @@ from graphbus_core.negotiation.asking import (
     announce_waiting,
     answer_in_turn,
     fail_question,
-    role_of,
 )
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.freshness import SettledAgents, describe_models
@@ -128,6 +127,7 @@ class NegotiationSession:
         self.ended: NegotiationStopped | None = None
         self.given_up: dict[str, ModelError] = {}
         self.has_arbiters = False
+        self._listeners: tuple[Callable[[str, Json], object], ...] = ()
 
     def stop(self) -> None:
         """End the session before the next question; accepted proposals are kept. Any thread or bus listener may call it."""
@@ -143,11 +143,12 @@ class NegotiationSession:
         settled = self.folder.begin(agents, project, self.backend.tape, settled)
         self.bills.models, self.bills.prices, self.has_arbiters = agents.models, agents.prices, bool(agents.arbiters)
         self.settled = SettledAgents(settled, describe_models(agents.models))
+        self._listeners = agents.listeners
         if self._answerer is None:
             width = limits_of(self.config.settings.llm).concurrency
             self._answerer = (
                 WorkerPool(max(width, 1), self.stop_reason, announce_waiting(self.bus), announce_retry(self.bus))
-                if agents.models
+                if agents.are_recorded
                 else answer_in_turn
             )
 
@@ -225,7 +226,7 @@ class NegotiationSession:
     ) -> Iterator[PreparedQuestion]:
         """Yield the questions to models that were not given up; add a failed reply to `skipped` for each of the others."""
         for asked in batch:
-            error = self.given_up.get(self.bills.models.get(role_of(asked.question), ""))
+            error = self.given_up.get(self.bills.model_of(asked))
             if error:
                 skipped.append(fail_question(asked.question, f"{error.sentence} [{error.code}]"))
             else:
@@ -296,6 +297,8 @@ class NegotiationSession:
             note["isolation"] = "process"
         if len(set(agents.models.values())) > 1:
             note["models"] = {**agents.models}
+        if agents.programs:
+            note["programs"] = [*agents.programs]
         if self.settled_names:
             note["at_rest"] = self.settled_names
         self.publish("/Negotiation/Started", {**started, "allow_unverified": is_unsafe, **note})
@@ -353,6 +356,8 @@ class NegotiationSession:
         data = msgspec.json.decode(msgspec.json.encode(payload))
         self.events.append(TranscriptEvent(topic, data))
         self.bus.publish(topic, fit_for_bus(data))
+        for tell in self._listeners:
+            tell(topic, data)
 
 
 class _SessionRun:

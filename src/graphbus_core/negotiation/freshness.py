@@ -26,6 +26,10 @@ _VOTES_OF_RULES = (
 )
 
 
+PROGRAM = "a program"
+"""In the inputs of an agent that a program represents, instead of the models."""
+
+
 class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Digests of everything that an agent's answer depends on.
 
@@ -35,7 +39,7 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
         findings: Digest of the findings of the rules in its class; empty if there are none.
         intent: Digest of the intent and the goals; empty if there are none.
         policy: Digest of the safety settings and the version of the prompts.
-        model: The models by role, as `describe_models` writes them.
+        model: The models by role, as `describe_models` writes them, or `PROGRAM`.
     """
 
     source: str
@@ -50,6 +54,7 @@ def inputs_of(name: str, project: Project, findings: Iterable[Finding], model: s
     """Return the inputs of an agent's answers in this project; `findings` may include those of other agents."""
     definition = project.agent(name)
     settings = project.config.settings
+    model = PROGRAM if name in settings.agents else model
     is_wished = settings.intent or settings.refactoring_goals
     known = ((other, project.agent(other)) for other in sorted(project.graph.neighbours(name)))
     return AgentInputs(

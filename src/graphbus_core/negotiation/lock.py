@@ -22,11 +22,18 @@ from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import ArtifactError, BuildError, GraphBusError, NegotiationError, Place, raise_all
 from graphbus_core.errors.system import advise_on, reason_of
 from graphbus_core.llm.recorded import encode_answers
-from graphbus_core.model.config import ResolvedBuild, Settings
+from graphbus_core.model.config import AgentProgram, ResolvedBuild, Settings
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import Negotiations
 from graphbus_core.negotiation.agents import choose_arbiters
-from graphbus_core.negotiation.freshness import AgentInputs, SettledAgents, describe_changes, describe_models, inputs_of
+from graphbus_core.negotiation.freshness import (
+    PROGRAM,
+    AgentInputs,
+    SettledAgents,
+    describe_changes,
+    describe_models,
+    inputs_of,
+)
 from graphbus_core.negotiation.rule_agent import find_for_agents
 from graphbus_core.negotiation.sessions import START_VERSION, SessionStart, load_answers, load_start
 from graphbus_core.negotiation.transcript import load_session
@@ -267,7 +274,8 @@ def _without_paths(start: SessionStart) -> SessionStart:
     found, defaults = start.settings, Settings()
     gate = replace(defaults.gate, allow_unverified=found.gate.allow_unverified)
     llm = replace(found.llm, model="", proposer="", evaluator="", arbiter="")
-    return replace(start, settings=replace(found, gate=gate, llm=llm, runtime=defaults.runtime))
+    agents = dict.fromkeys(found.agents, AgentProgram(command=()))
+    return replace(start, settings=replace(found, gate=gate, llm=llm, runtime=defaults.runtime, agents=agents))
 
 
 # --- --frozen --------------------------------------------------------------------------------
@@ -316,7 +324,8 @@ def _describe_unsettled(lock: NegotiationLock, project: Project) -> Iterable[Gra
         if locked is None:
             what = ["it has never negotiated"]
         else:
-            model = _describe_configured_models(settings) or locked.inputs.model
+            was = "rules" if locked.inputs.model == PROGRAM else locked.inputs.model
+            model = _describe_configured_models(settings) or was
             now = _with_recorded_inputs(inputs_of(name, project, (), model), locked.inputs, settings)
             if is_part:
                 outside = {other: each for other, each in locked.inputs.neighbours.items() if not project.agent(other)}

@@ -261,7 +261,8 @@ def _make_replaying_backend(kept: RecordedSession, answers: Iterable[RecordedAns
     if start.models:
         known = {model: RecordedClient(model, start.prices.get(role)) for role, model in start.models.items()}
         clients = Clients(**{role: known[start.models.get(role, next(iter(known)))] for role in Clients._fields})
-    backend = Backend(clients, environ={}, prices=start.prices if clients else None)
+    prices = start.prices if clients else None
+    backend = Backend(clients, environ={}, prices=prices, starts_programs=False)
     backend.settled = start.settled
     backend.tape.load(answers)
     return backend

@@ -183,7 +183,7 @@ class SessionFolder:
                     write_atomic(self._folder / _ANSWERS, sealed)
                 else:
                     self._write_start(start_of(config, self.session, agents, project, settled))
-                if agents.models:
+                if agents.are_recorded:
                     tape.write_to(self._folder / _ANSWERS, _identify_place(config, self.session))
         return settled
 

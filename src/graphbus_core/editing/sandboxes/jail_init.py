@@ -51,7 +51,8 @@ def main() -> NoReturn:
     if spec["build"]:
         _enter_namespaces(spec)
         _build_root(spec)
-        _raise_loopback()
+        if not spec["network"]:
+            _raise_loopback()
     _prctl(_DUMPABLE, 0)
     _prctl(_NO_NEW_PRIVS, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -128,7 +129,8 @@ def _install_filter(steps: bytes) -> None:
 def _enter_namespaces(spec: _Spec) -> None:
     """Create the namespaces and fork. Only the child returns, as process 1 in them; the parent waits for it and exits."""
     user, group, inner = os.geteuid(), os.getegid(), spec["users"]
-    kinds = [kind for kind in _NS if kind != "user" or spec["userns"]]
+    unwanted = {"user" if not spec["userns"] else "", "net" if spec["network"] else ""}
+    kinds = [kind for kind in _NS if kind not in unwanted]
     _check_result(_libc.unshare(sum(_NS[kind] for kind in kinds)), "unshare")
     if spec["userns"]:
         for name, text in (

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 from graphbus_core.confinement.calls import (
     ENOSYS,
@@ -29,10 +29,12 @@ from graphbus_core.confinement.calls import (
 from graphbus_core.editing.sandboxes.process import (
     FinishedProcess,
     Limits,
+    StartedProgram,
     cpu_seconds,
     environment_of,
     process_count,
     run_watched,
+    start_program,
 )
 from graphbus_core.errors import EditError
 
@@ -42,6 +44,7 @@ _ETC = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "mime.types"),
     *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust", "python3"),
 )
+_ETC_TO_CONNECT = ("/etc/resolv.conf", "/etc/gai.conf")
 _PRINT_SEARCH_PATH = """\
 import sys
 found = list(sys.path)
@@ -178,6 +181,14 @@ _CAP_SYS_ADMIN = 21
 _runs = count(os.getpid())  # `next` is atomic
 
 
+class _PreparedCommand(NamedTuple):
+    """A command that sets up a sandbox and then runs another one, its environment, and the folders in memory that it makes."""
+
+    command: tuple[str, ...]
+    variables: dict[str, str]
+    in_memory: tuple[str, ...]
+
+
 class Jail:
     """Runs commands with a new root, a network without other hosts, their own process ids, and limits.
 
@@ -218,20 +229,20 @@ class Jail:
             EditError: GBE331, the sandbox could not be set up; the command has not run.
             NotJudgedError: GBE332, the machine is too busy.
         """
-        folder = str(cwd.resolve())
-        user = _next_user_id() if _has_root_rights() else 0
-        if user:
-            _change_owner(folder, user)
-        paths = visible_paths(self._project, (_JAIL_INIT, *map(str, readable)))
         status_out, status_in = os.pipe()
-        spec = _make_spec(folder, str(self.visible_path(cwd)), user, paths, limits)
-        spec |= {"build": self.tier == "landlock", "status": status_in}
-        variables = environment_of(Path(spec["home"]), environment or {})
-        start = [] if self.tier == "landlock" else _bwrap_command(spec, paths)
         try:
-            whole = [*start, sys.executable, "-I", "-S", _JAIL_INIT, json.dumps(spec), *command]
-            in_memory = (*spec["own"], "/dev/shm")  # noqa: S108 - of the sandbox
-            done = run_watched(whole, cwd, variables, limits, measured=(cwd,), in_memory=in_memory, fds=(status_in,))
+            started = self._prepare(
+                command, cwd, limits=limits, environment=environment, readable=readable, status=status_in
+            )
+            done = run_watched(
+                started.command,
+                cwd,
+                started.variables,
+                limits,
+                measured=(cwd,),
+                in_memory=started.in_memory,
+                fds=(status_in,),
+            )
         finally:
             os.close(status_in)
             with open(status_out, "rb") as pipe:
@@ -241,6 +252,57 @@ class Jail:
                 "GBE331", tier=self.tier, reason=done.stderr.strip().rpartition("\n")[2] or "no reason given"
             )
         return done._replace(returncode=int(status[1])) if len(status) > 1 else done
+
+    def start(
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        log: IO[bytes],
+        *,
+        limits: Limits,
+        environment: Mapping[str, str],
+        readable: Sequence[Path],
+        has_network: bool,
+    ) -> StartedProgram:
+        """Start a program that answers on its standard output; see `Sandbox.start`."""
+        with open(os.devnull, "wb") as status:
+            started = self._prepare(
+                command,
+                cwd,
+                limits=limits,
+                environment=environment,
+                readable=readable,
+                status=status.fileno(),
+                has_network=has_network,
+            )
+            return start_program(started.command, cwd, started.variables, log, fds=(status.fileno(),))
+
+    def _prepare(
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        *,
+        limits: Limits,
+        environment: Mapping[str, str] | None,
+        readable: Sequence[Path],
+        status: int,
+        has_network: bool = False,
+    ) -> _PreparedCommand:
+        """Return the command that sets up the sandbox; `status` is the descriptor on which it reports."""
+        folder = str(cwd.resolve())
+        user = _next_user_id() if _has_root_rights() else 0
+        if user:
+            _change_owner(folder, user)
+        network_files = tuple(path for path in _ETC_TO_CONNECT if has_network)
+        paths = visible_paths(self._project, (_JAIL_INIT, *network_files, *map(str, readable)))
+        spec = _make_spec(folder, str(self.visible_path(cwd)), user, paths, limits)
+        spec |= {"build": self.tier == "landlock", "status": status, "network": has_network}
+        start = [] if self.tier == "landlock" else _bwrap_command(spec, paths)
+        return _PreparedCommand(
+            command=(*start, sys.executable, "-I", "-S", _JAIL_INIT, json.dumps(spec), *command),
+            variables=environment_of(Path(spec["home"]), environment or {}),
+            in_memory=(*spec["own"], "/dev/shm"),  # noqa: S108 - of the sandbox
+        )
 
 
 def _choose_home() -> str:
@@ -309,7 +371,8 @@ def _bwrap_command(spec: Mapping[str, Any], visible: _VisiblePaths) -> list[str]
     folders = [word for parent in above for word in ("--perms", "0755", "--dir", parent)]
     return [
         *(shutil.which("bwrap") or "bwrap", *options),
-        *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+        *(() if spec["network"] else ("--unshare-net",)),
+        *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         *("--die-with-parent", "--new-session", "--as-pid-1", "--proc", "/proc", "--dev", "/dev"),
         *("--perms", "1777", "--size", str(_SHM_BYTES), "--tmpfs", "/dev/shm"),  # noqa: S108
         *(*own, *folders, *_read_only_binds(outer), *links, "--bind", spec["cwd"], place, *_read_only_binds(inner)),

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple, Protocol
+from typing import IO, NamedTuple, Protocol
 
 from graphbus_core.errors import NotJudgedError
 from graphbus_core.isolation import kill_marked_processes
@@ -134,6 +134,53 @@ class Sandbox(Protocol):
         """
         ...
 
+    def start(
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        log: IO[bytes],
+        *,
+        limits: Limits,
+        environment: Mapping[str, str],
+        readable: Sequence[Path],
+        has_network: bool,
+    ) -> StartedProgram:
+        """Start a program that answers lines on its standard input with lines on its standard output.
+
+        Time, memory and disk are limited by the kernel only.
+
+        Args:
+            command: Program and arguments; never a shell line.
+            cwd: An empty folder to run in, which the caller removes.
+            log: Gets its standard error.
+            limits: What it may use.
+            environment: Variables beyond the allow list.
+            readable: Files or folders that it may read besides `cwd`, the interpreter and the system.
+            has_network: It may connect to other machines.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        ...
+
+
+class StartedProgram:
+    """A running program with a pipe to its standard input and one from its standard output."""
+
+    def __init__(self, process: subprocess.Popen[bytes], mark: str, home: Path | None = None) -> None:
+        self.process = process
+        self._mark = mark
+        self._home = home
+
+    def kill(self) -> None:
+        """Kill it with all processes that it has started, and close the pipes."""
+        if self.process.stdin:
+            with suppress(OSError):  # what was not written yet
+                self.process.stdin.close()
+        _kill_command(self.process, self._mark)
+        if self._home:
+            remove_tree(self._home)
+
 
 class ProcessSandbox:
     """A child process with limits."""
@@ -161,6 +208,51 @@ class ProcessSandbox:
             return run_watched(_make_limited_command(command, limits), cwd, variables, limits, measured=(cwd, home))
         finally:
             remove_tree(home)
+
+    def start(
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        log: IO[bytes],
+        *,
+        limits: Limits,
+        environment: Mapping[str, str],
+        readable: Sequence[Path],
+        has_network: bool,
+    ) -> StartedProgram:
+        """Start a program with an empty home, which it may leave: it can read all files and use the network."""
+        home = Path(tempfile.mkdtemp(prefix="graphbus-home-"))
+        variables = environment_of(home, {"TMPDIR": str(home), **environment})
+        try:
+            return start_program(_make_limited_command(command, limits), cwd, variables, log, home=home)
+        except OSError:
+            remove_tree(home)
+            raise
+
+
+def start_program(
+    command: Sequence[str],
+    cwd: Path,
+    variables: Mapping[str, str],
+    log: IO[bytes],
+    *,
+    fds: Sequence[int] = (),
+    home: Path | None = None,
+) -> StartedProgram:
+    """Start a command with pipes; raise OSError if that is not possible. `home` is removed when it is killed."""
+    with _delay_interrupts():
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=dict(variables),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            bufsize=0,
+            start_new_session=True,
+            pass_fds=fds,
+        )
+    return StartedProgram(process, variables[_MARK], home)
 
 
 def run_watched(

@@ -1,0 +1,1 @@
+"""A shop whose agents are represented by programs in other languages."""
