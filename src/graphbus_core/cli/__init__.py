@@ -50,6 +50,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "gate": CommandEntry(
         "graphbus_core.cli.gate:gate", "Run the gate on a change made outside a negotiation.", "Build"
     ),
+    "conform": CommandEntry(
+        "graphbus_core.cli.conform:conform", "Test a program that shall represent an agent.", "Build"
+    ),
     "hooks": CommandEntry("graphbus_core.cli.hooks:hooks", "Let coding agents ask the gate before they edit.", "Build"),
     "build": CommandEntry("graphbus_core.cli.build:build", "Write the artifacts; let agents negotiate first.", "Build"),
     "negotiate": CommandEntry(

@@ -5,6 +5,7 @@ It is asked as in a session: by the same prompt builder, sent back once if it is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -90,12 +91,20 @@ class _PassingGate:
         return GateReport(proposal_id=proposal.proposal_id, passed=True, rungs=())
 
 
-def make_sample_question(project: Project) -> SampleQuestion | None:
-    """Return a sample question for the agent with the longest source among those with neighbours; None if there is none."""
+def make_sample_question(project: Project, agent: str = "") -> SampleQuestion | None:
+    """Return a sample question for an agent; None if there is none.
+
+    Args:
+        project: The project.
+        agent: The name of the agent, which may be an arbiter; empty: of those with neighbours the one with the longest source.
+    """
     for voter in sorted(project.definitions, key=lambda agent: agent.span.line - agent.span.end_line):
-        for name in sorted(project.graph.neighbours(voter.name)):
+        if voter.name != agent if agent else voter.is_arbiter:
+            continue
+        others = [each.name for each in project.definitions if agent and each.name != agent]
+        for name in (*sorted(project.graph.neighbours(voter.name)), *others):
             author = project.agent(name)
-            trial = _try_change(project, author, voter.name) if author and not voter.is_arbiter else None
+            trial = _try_change(project, author, voter.name) if author else None
             if trial:
                 findings, settings = find_for_agents(project), project.config.settings
                 wishes = {"intent": settings.intent, "goals": settings.refactoring_goals}
@@ -132,21 +141,24 @@ def _try_change(project: Project, author: AgentDefinition, voter: str) -> TriedP
 
 
 @contextmanager
-def sample_question_for(config: ResolvedBuild) -> Iterator[SampleQuestion]:
-    """Make a sample question about the project.
+def sample_question_for(config: ResolvedBuild, agent: str = "") -> Iterator[SampleQuestion]:
+    """Make a sample question about the project, as `make_sample_question`.
 
-    It is about a small built-in shop where there is no project file, the agents cannot be read, or no two of them are neighbours.
+    It is about a small built-in shop where there is no project file, the agents cannot be read, or there is no such agent; a
+    class of the shop then has the name of the agent.
     """
     own = None
     with suppress(GraphBusError):
         project = Project.read(config, cache=False) if Path(config.root, "pyproject.toml").is_file() else None
-        own = make_sample_question(project) if project and not project.errors else None
+        own = make_sample_question(project, agent) if project and not project.errors else None
     if own:
         yield own
         return
     with TemporaryDirectory(prefix="graphbus-") as folder:
-        Path(folder, "shop.py").write_text(_SHOP, encoding="utf-8")
-        question = make_sample_question(Project.read(replace(config, root=folder, paths=(folder,)), cache=False))
+        shop = _SHOP if agent in ("", "Orders") else re.sub(r"\bStock\b", agent, _SHOP)
+        Path(folder, "shop.py").write_text(shop, encoding="utf-8")
+        project = Project.read(replace(config, root=folder, paths=(folder,)), cache=False)
+        question = make_sample_question(project, agent)
         if question is None:
             raise AssertionError("the built-in shop has two neighbours")
         yield question._replace(is_about_project=False)

@@ -16,6 +16,7 @@ from graphbus_core.model.proposals import Proposal, ProposalEvaluation
 from graphbus_core.negotiation.agents import Analysis
 from graphbus_core.negotiation.gbnp.messages import (
     METHODS,
+    VERSION,
     Arbitration,
     Evaluations,
     Proposals,
@@ -99,9 +100,9 @@ def _describe(error: msgspec.ValidationError) -> str:
 
 def _read_welcome(params: Mapping[str, Any], result: Any, note: Note) -> Welcome:
     found = result if isinstance(result, dict) else {}
-    version, most = found.get("protocol"), params["protocol"]
+    version, most = found.get("protocol"), min(params["protocol"], VERSION)
     is_known = type(version) is int and 1 <= version <= most
-    require(note, "GBNP-021", is_known, f"it is {show(version)}, and the host speaks 1 to {most}")
+    require(note, "GBNP-021", is_known, f"it is {show(version)}, and there is 1 to {most}")
     name = found.get("agent")
     require(note, "GBNP-022", name == params["agent"], f"it is {show(name)}, not {show(params['agent'])}")
     listed = found.get("capabilities")

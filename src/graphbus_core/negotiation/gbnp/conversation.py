@@ -73,7 +73,8 @@ class Conversation:
     Attributes:
         state: What may be said next.
         welcome: What the program has said about itself; None before.
-        exercised: The numbers of the requirements that were put to the test so far.
+        exercised: The numbers of the requirements that the program was put to the test of so far.
+        exercised_by_host: The same for the host.
         asked: The request that waits for its answer; None if there is none.
     """
 
@@ -81,6 +82,7 @@ class Conversation:
         self.state: State = "new"
         self.welcome: Welcome | None = None
         self.exercised: set[str] = set()
+        self.exercised_by_host: set[str] = set()
         self.asked: Asked | None = None
         self._last_id = self._questions = 0
         self._was_notified = False
@@ -112,12 +114,12 @@ class Conversation:
     def host_says(self, line: bytes) -> None:
         """Take a line of the host; raise BreachError if it must not be said, or not now."""
         try:
-            self._take_from_host(read_message(line, self.exercised.add))
+            self._take_from_host(read_message(line, self.exercised_by_host.add))
         except BreachError as breach:
             raise BreachError(breach.number, breach.reason, "host") from None
 
     def _take_from_host(self, message: Mapping[str, Any]) -> None:
-        note, method, params = self.exercised.add, message.get("method"), message.get("params")
+        note, method, params = self.exercised_by_host.add, message.get("method"), message.get("params")
         require(note, "GBNP-082", self.state in ("new", "open", "asked"), f"it sends {show(method)}")
         require(note, "GBNP-020", (method == HELLO) == (self.state == "new"), f"{show(method)} comes here")
         if "id" in message:

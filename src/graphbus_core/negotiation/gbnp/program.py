@@ -11,10 +11,10 @@ import selectors
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from graphbus_core.editing.sandboxes.process import Limits, Sandbox, remove_tree
 from graphbus_core.errors import ModelError
@@ -41,6 +41,7 @@ class Program:
         root: The project.
         sandbox: Where it runs.
         end_s: How many seconds it has to end after a farewell, or after the end of its input.
+        note_line: Called with who speaks and each line.
 
     Attributes:
         conversation: Judges what is said.
@@ -49,8 +50,16 @@ class Program:
         ModelError: GBE465, it cannot be started.
     """
 
-    def __init__(self, settings: AgentProgram, root: Path, sandbox: Sandbox, end_s: float = _END_S) -> None:
+    def __init__(
+        self,
+        settings: AgentProgram,
+        root: Path,
+        sandbox: Sandbox,
+        end_s: float = _END_S,
+        note_line: Callable[[Literal["host", "program"], bytes], object] = lambda _side, _line: None,
+    ) -> None:
         self.conversation = Conversation()
+        self._note_line = note_line
         self._settings = settings
         self._end_s = end_s
         self._is_stopped = False
@@ -103,6 +112,7 @@ class Program:
         """
         conversation, limit_s = self.conversation, time.monotonic() + self._settings.timeout_s
         is_request = conversation.asked is not None
+        self._note_line("host", line)
         unsent = memoryview(line)
         while unsent or is_request:
             self._refuse_silence(limit_s)
@@ -111,6 +121,7 @@ class Program:
                 end = self._unread.find(b"\n") + 1 or MAX_LINE_BYTES + 1
                 received = bytes(self._unread[:end])
                 del self._unread[:end]
+                self._note_line("program", received)
                 return conversation.take(received)
             if has_ended:
                 self._take_end()
