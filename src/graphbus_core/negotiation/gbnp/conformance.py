@@ -33,7 +33,7 @@ from graphbus_core.negotiation.sample_question import SampleQuestion
 
 Verdict = Literal["pass", "fail", "not applicable", "never exercised"]
 _MOST_SILENCES = 3
-"""After this number of scenarios without an answer in time no further one is played."""
+"""After this number of scenarios without an answer in time, or without a welcome, no further one is played."""
 _LARGE_BYTES = 900_000
 _ROUND_TRIPS = 50
 _TEXTS = (
@@ -146,7 +146,7 @@ class Kit:
             played += 1
             self._play(name, play)
             silences = sum(each.requirement in ("GBNP-017", "GBNP-083") for each in self.failures)
-            if silences >= _MOST_SILENCES:
+            if max(silences, played - len(self.joins_ms)) >= _MOST_SILENCES:
                 break
         return Conformance(
             agent=self.agent,
@@ -224,7 +224,11 @@ class Kit:
         other = trial["proposal"] | {"proposal_id": "P002"}
         report = trial["report"] | {"proposal_id": "P001", "passed": False}
         failed = {"rung": "G3", "status": "failed", "code": "G3.import", "message": "It cannot be imported."}
-        own = trial["proposal"] | {"src": self.agent, "round": 1}
+        change = trial["proposal"]["code_change"] | {
+            "target": f"{self.agent}._name_in_log",
+            "file_path": view["files"][0],
+        }
+        own = trial["proposal"] | {"src": self.agent, "dst": None, "affects": [], "code_change": change}
         vote = {"proposal_id": "P001", "evaluator": "Other", "round": 1, "decision": "reject", "reasoning": "No."}
         known = {
             "agent/analyze": {"view": view | {"round": 0, "limit": 0, "analysis": None}},
@@ -279,7 +283,8 @@ class Kit:
             "findings": [],
             "limit": 0,
         }
-        for method, params in self._questions().items():
+        others = {name: params for name, params in self._questions().items() if name != "agent/repair"}
+        for method, params in others.items():
             shorter = params | {"view": params["view"] | nothing} | ({"trials": []} if "trials" in params else {})
             program.ask(method, shorter)
         _leave(program)

@@ -45,6 +45,9 @@ _REASONS = (
 """A reason of `strict_json` -> the requirement that is broken; any other: the line is no JSON at all."""
 
 
+_LONG_NUMBER = re.compile(rb"\d{19}")
+
+
 class Refusal(NamedTuple):
     """An answer with "error": the program does not answer this question."""
 
@@ -153,6 +156,8 @@ class Conversation:
         message = read_message(line, note)
         require(note, "GBNP-008", "method" not in message, f"it sends the method {show(message.get('method'))}")
         number = message.get("id")
+        is_repeated = type(number) is int and 0 < number <= self._last_id and (asked is None or number < asked.id)
+        require(note, "GBNP-013", not is_repeated, f"it answers {show(number)} again")
         is_stray = asked is None or (number is None and self._was_notified)
         require(note, "GBNP-080" if self._was_notified else "GBNP-013", not is_stray, f"it sends {show(message)}")
         if asked is None:
@@ -230,20 +235,26 @@ def read_message(line: bytes, note: Note) -> Mapping[str, Any]:
     reason, message = "", None
     try:
         message = strict_json.loads(line[:-1], max_depth=MAX_DEPTH)
-        msgspec.json.encode(message)
-    except OverflowError:
-        raise BreachError("GBNP-004", "it has an integer of more than 64 bits") from None
     except ValueError as error:
         reason = str(error)
     broken = next((number for pattern, number in _REASONS if pattern.fullmatch(reason)), "GBNP-001")
     if reason:
         raise BreachError(broken, f"{reason} ({show(line[:-1].decode(errors='replace'))})")
-    for number in ("GBNP-003", "GBNP-004", "GBNP-005", "GBNP-006"):
+    is_huge = _LONG_NUMBER.search(line) is not None and _has_huge_integer(message)
+    require(note, "GBNP-004", not is_huge, "it has an integer of more than 64 bits")
+    for number in ("GBNP-003", "GBNP-005", "GBNP-006"):
         note(number)
     if not isinstance(message, dict):
         raise BreachError("GBNP-001", f"it is {show(message)}")
     require(note, "GBNP-007", message.get("jsonrpc") == "2.0", f"it has {show(message.get('jsonrpc'))}")
     return message
+
+
+def _has_huge_integer(value: Any) -> bool:
+    """Return whether a JSON value contains an integer of more than 64 bits."""
+    if isinstance(value, dict | list):
+        return any(map(_has_huge_integer, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int) and not -(1 << 63) <= value < 1 << 64
 
 
 def _read_error(error: Any, note: Note) -> Refusal:
