@@ -11,7 +11,6 @@ from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from graphbus_core.negotiation.gbnp.answers import BreachError

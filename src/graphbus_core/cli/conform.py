@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -13,11 +13,14 @@ import msgspec
 from graphbus_core import settings
 from graphbus_core.cli import console
 from graphbus_core.cli.console import pluralize, sanitize_line, style
-from graphbus_core.errors import BuildError, UsageError, did_you_mean
+from graphbus_core.editing.sandboxes import choose_sandbox
+from graphbus_core.errors import BuildError, ModelError, UsageError, did_you_mean
 from graphbus_core.model.config import AgentProgram, BuildConfig, ResolvedBuild
-
-if TYPE_CHECKING:
-    from graphbus_core.negotiation.gbnp.conformance import Conformance
+from graphbus_core.negotiation.gbnp.conformance import Conformance, Kit
+from graphbus_core.negotiation.gbnp.messages import ROLES
+from graphbus_core.negotiation.gbnp.program import Program
+from graphbus_core.negotiation.gbnp.requirements import REQUIREMENTS
+from graphbus_core.negotiation.sample_question import sample_question_for
 
 _BROKEN = BuildError.exit_status
 _FORMS = ("text", "json", "junit")
@@ -59,11 +62,6 @@ def conform(**values: Any) -> int:
     config = settings.resolve_build(BuildConfig(paths=(".",), enable_agents=True))
     agent = values["agent"] or "Stock"
     program = _choose_program(config, agent, values)
-    from graphbus_core.editing.sandboxes import choose_sandbox
-    from graphbus_core.errors import ModelError
-    from graphbus_core.negotiation.gbnp.conformance import Kit
-    from graphbus_core.negotiation.gbnp.program import Program
-    from graphbus_core.negotiation.sample_question import sample_question_for
 
     root = Path(config.root)
     sandbox = choose_sandbox(config.settings.gate.isolation, root)
@@ -73,10 +71,10 @@ def conform(**values: Any) -> int:
     with ExitStack() as stack:
         sample = stack.enter_context(sample_question_for(config, agent))
         definition = sample.view.definition
-        is_arbiter = values["arbiter"] or bool(definition and definition.is_arbiter)
+        is_arbiter = bool(values["arbiter"] or (definition and definition.is_arbiter))
         kit = Kit(
             agent,
-            "arbiter" if is_arbiter else "member",
+            ROLES[is_arbiter],
             sample,
             lambda note_line: Program(program, root, sandbox, note_line=note_line),
             note_line=_open_transcripts(values["transcripts"]),
@@ -127,7 +125,6 @@ def _open_transcripts(folder: str) -> Callable[[str, str, bytes], object]:
 
 def _as_document(found: Conformance) -> dict[str, Any]:
     """Return the report for `--json`: the outcome, with each requirement in words."""
-    from graphbus_core.negotiation.gbnp.requirements import REQUIREMENTS
 
     document: dict[str, Any] = msgspec.to_builtins(found)
     document["verdicts"] = [
@@ -140,7 +137,6 @@ def _as_document(found: Conformance) -> dict[str, Any]:
 
 def _describe(found: Conformance) -> Iterator[str]:
     """Yield the lines of the report."""
-    from graphbus_core.negotiation.gbnp.requirements import REQUIREMENTS
 
     for number, verdict in found.verdicts.items():
         yield f"{number}  {style(f'{verdict:<15}', _ROLES.get(verdict, 'dim'))}  {REQUIREMENTS[number].text}"
@@ -169,8 +165,6 @@ def _describe(found: Conformance) -> Iterator[str]:
 def _as_junit(found: Conformance) -> str:
     """Return the report in the XML that CI servers read: a test case for each requirement."""
     from xml.etree import ElementTree
-
-    from graphbus_core.negotiation.gbnp.requirements import REQUIREMENTS
 
     verdicts = found.verdicts
     skipped = sum(verdict not in ("pass", "fail") for verdict in verdicts.values())

@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -30,9 +29,6 @@ from graphbus_core.negotiation.rule_agent import RuleAgent
 from graphbus_core.negotiation.session_workspace import Reviewer
 from graphbus_core.settings import place_of
 from graphbus_core.store.cache import CACHE
-
-if TYPE_CHECKING:
-    from graphbus_core.negotiation.gbnp.messages import Role
 
 _NO_KEY = "no key of a model's provider was found"
 
@@ -119,6 +115,7 @@ class Backend:
             return
         from graphbus_core.editing.sandboxes import choose_sandbox
         from graphbus_core.negotiation.gbnp.agent import ForeignAgent, ProgramClient, program_name
+        from graphbus_core.negotiation.gbnp.messages import ROLES
 
         root, isolation = Path(config.root), config.settings.gate.isolation
         listeners = []
@@ -129,7 +126,7 @@ class Backend:
             is_arbiter = agents[name].is_arbiter
             client: LLMClient = RecordedClient(program_name(name), Price(0.0, 0.0))
             if self._starts_programs:
-                role: Role = "arbiter" if is_arbiter else "member"
+                role = ROLES[is_arbiter]
                 client = program = ProgramClient(name, role, settings, root, lambda: choose_sandbox(isolation, root))
                 self._resources.callback(program.close)
                 listeners.append(program.note_event)

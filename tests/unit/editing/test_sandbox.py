@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing.sandboxes import process
+from graphbus_core.editing.sandboxes import usage
 from graphbus_core.editing.sandboxes.process import FinishedProcess, Limits, ProcessSandbox, remove_tree
 
 pytestmark = pytest.mark.slow
@@ -200,9 +200,9 @@ def test_files_without_a_name_fill_the_disk_only_as_far_as_some_of_it_is_left(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = os.statvfs(folder)
-    monkeypatch.setattr(process, "_KEPT_FREE", (disk.f_bavail * disk.f_frsize, 0))
+    monkeypatch.setattr(usage, "_KEPT_FREE", (disk.f_bavail * disk.f_frsize, 0))
     rooms = iter([(1000, 1000), *[(400, 1000)] * 1000])
-    monkeypatch.setattr(process, "_free_space", lambda folders: next(rooms))
+    monkeypatch.setattr(usage, "_free_space", lambda folders: next(rooms))
 
     done = ProcessSandbox().run(
         [sys.executable, "-c", "import time; time.sleep(20)"], folder, limits=Limits(timeout_s=10)

@@ -13,7 +13,8 @@ import pytest
 
 from graphbus_core.editing.rungs.trial_environment import TrialEnvironment
 from graphbus_core.editing.sandboxes.jails import Jail
-from graphbus_core.editing.sandboxes.process import FinishedProcess, Limits, ProcessSandbox, Sandbox, _Meter
+from graphbus_core.editing.sandboxes.process import FinishedProcess, Limits, ProcessSandbox, Sandbox
+from graphbus_core.editing.sandboxes.usage import Meter
 from graphbus_core.errors import NotJudgedError
 from graphbus_core.model.config import GateConfig, ResolvedBuild, Settings
 
@@ -114,4 +115,4 @@ def test_what_takes_nearly_all_of_the_time_without_the_change_gets_more_with_it(
 def test_what_is_too_much_for_a_moment_is_weighed_again() -> None:
     found = iter(["too much", "", "too much", "too much"])
 
-    assert [_Meter(0.0, lambda: next(found)).poll() for _ in range(2)] == ["", "too much"]
+    assert [Meter(0.0, lambda: next(found)).poll() for _ in range(2)] == ["", "too much"]

@@ -27,6 +27,8 @@ MAX_DEPTH = 64
 """How deeply arrays and objects may be nested."""
 
 Role = Literal["member", "arbiter"]
+ROLES: tuple[Role, Role] = ("member", "arbiter")
+"""The role of an agent: `ROLES[is_arbiter]`."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,23 +66,22 @@ class Program:
         self._unread = bytearray()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `kill`
         self._folder = Path(tempfile.mkdtemp(prefix="graphbus-agent-"))
-        try:
-            self._started = sandbox.start(
-                _locate_command(settings, root),
-                self._folder,
-                self._log,
-                limits=_LIMITS,
-                environment={name: os.environ[name] for name in settings.pass_env if name in os.environ},
-                readable=[*_list_readable(settings, root)],
-                has_network=settings.network,
-            )
-        except OSError as error:
-            self._remove_files()
-            reason, advice = reason_of(error), advise_on(error)
-            raise ModelError("GBE465", program=settings.command[0], reason=reason, advice=advice) from None
-        except BaseException:
-            self._remove_files()
-            raise
+        with ExitStack() as stack:
+            stack.callback(self._remove_files)
+            try:
+                self._started = sandbox.start(
+                    _locate_command(settings, root),
+                    self._folder,
+                    self._log,
+                    limits=_LIMITS,
+                    environment={name: os.environ[name] for name in settings.pass_env if name in os.environ},
+                    readable=[*_list_readable(settings, root)],
+                    has_network=settings.network,
+                )
+            except OSError as error:
+                reason, advice = reason_of(error), advise_on(error)
+                raise ModelError("GBE465", program=settings.command[0], reason=reason, advice=advice) from None
+            stack.pop_all()
         process = self._started.process
         if process.stdin is None or process.stdout is None:
             raise AssertionError("a program is started with pipes")
