@@ -65,6 +65,11 @@ NAMED = (
         config.ProviderConfig,
         'A server of models, for `model = "NAME:model"`; as many tables as you like. [Models](models.md) has examples.',
     ),
+    (
+        "tool.graphbus.agents.NAME",
+        config.AgentProgram,
+        "A program that represents the class NAME in negotiations; see [Agents in any language](protocol/index.md).",
+    ),
 )
 """Tables whose last name the user chooses."""
 

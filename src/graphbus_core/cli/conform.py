@@ -101,9 +101,9 @@ def _choose_program(config: ResolvedBuild, agent: str, values: dict[str, Any]) -
         message = f"{named} Name one after `--`: `graphbus conform -- node agent.mjs`."
     if message:
         raise UsageError("GBE110", message=message, command="graphbus conform", purpose="see its arguments and options")
-    own = known.get(agent, AgentProgram(command=()))
+    own = known.get(agent, AgentProgram(command=tuple(values["command"])))
     limit_s = values["timeout_s"] or (own.timeout_s if agent in known else 10.0)
-    command = tuple(values["command"]) or own.command
+    command = values["command"] or own.command
     return msgspec.structs.replace(own, command=command, timeout_s=limit_s)
 
 

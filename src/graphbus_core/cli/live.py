@@ -34,6 +34,7 @@ from graphbus_core.negotiation.freshness import describe_models, describe_rule_v
 
 TOPICS = "/Negotiation/*"
 
+_PROGRAMS_NEGOTIATE = "Rules and programs, not a model, negotiate: no key is needed."
 _RULES_NEGOTIATE = "Rules, not a model, negotiate: no key is needed and nothing leaves this machine."
 _CHOOSE_A_MODEL = "A model negotiates once its key is exported (ANTHROPIC_API_KEY, OPENAI_API_KEY) or with --model."
 _UNVERIFIED_IS_REFUSED = (
@@ -153,8 +154,9 @@ class NegotiationLines:
     def _on_started(self, payload: _Payload) -> Iterator[str]:
         """Yield who negotiates, with which model, which agents are settled, and settings that make verification weaker."""
         self.session = payload["session"]
+        programs = payload.get("programs", ())
         if payload["backend"] == "rules":
-            yield style(_RULES_NEGOTIATE, "dim")
+            yield style(_PROGRAMS_NEGOTIATE if programs else _RULES_NEGOTIATE, "dim")
             if payload.get("note"):
                 yield style(f"That is because {payload['note']}. {_CHOOSE_A_MODEL}", "dim")
         arbiters = payload["arbiters"]
@@ -166,6 +168,9 @@ class NegotiationLines:
             yield style(f"Their answers come from {sanitize_line(answering)}.", "dim")
             if describe_rule_votes(models):
                 yield style(describe_rule_votes(models), "dim")
+        if programs:
+            speak = "A program speaks" if len(programs) == 1 else "Programs speak"
+            yield style(f"{speak} for {_join_names(programs)}, as [tool.graphbus.agents] says.", "dim")
         if payload.get("at_rest"):
             rest = f"{_join_names(payload['at_rest'])}: settled on unchanged inputs, so not asked. --force asks all agents."
             yield style(rest, "dim")

@@ -458,6 +458,10 @@ REGISTER: dict[str, ErrorText] = {
         "[tool.graphbus.agents] has a program for {name}, which is not an agent of this graph.{suggestion}",
         "Correct the name, or remove it. The agents of this graph are: {known}.",
     ),
+    "GBE413": ErrorText(
+        "Session {session} ended without a result, because no program gave a usable answer: {reason}",
+        "`graphbus conform --agent NAME` shows what a program of [tool.graphbus.agents] does wrong.",
+    ),
     "GBE420": ErrorText(
         "Another negotiation of this project is running (process {process}).",
         "Wait until it has finished, or stop that process. A negotiation with `--dry-run` can run at the same time.",

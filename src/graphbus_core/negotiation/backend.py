@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from graphbus_core.errors import NegotiationError, did_you_mean
+from graphbus_core.errors import NegotiationError, UsageError, did_you_mean
 from graphbus_core.llm.call_limits import limits_of
 from graphbus_core.llm.client import Clients, LLMClient, RecordedClient
 from graphbus_core.llm.recorded import AnswerCache, Tape, TapedClient, WarmingClient
@@ -110,6 +110,7 @@ class Backend:
 
         Raises:
             NegotiationError: GBE412, there is no such agent.
+            UsageError: GBE103, a program has no command.
         """
         if not config.settings.agents:
             return
@@ -123,6 +124,11 @@ class Backend:
             if name not in agents:
                 where, near = place_of(config.root, "agents", name), did_you_mean(name, agents)
                 raise NegotiationError("GBE412", where=where, name=name, suggestion=near, known=", ".join(agents))
+            if self._starts_programs and not settings.command:
+                where, table = place_of(config.root, "agents", name), f"[tool.graphbus.agents.{name}]"
+                raise UsageError(
+                    "GBE103", where=where, key="command", table=table, expected="a program and its arguments", got="[]"
+                )
             is_arbiter = agents[name].is_arbiter
             client: LLMClient = RecordedClient(program_name(name), Price(0.0, 0.0))
             if self._starts_programs:

@@ -21,6 +21,7 @@ from graphbus_core.llm.budget import BudgetMeter
 from graphbus_core.llm.call_limits import limits_of
 from graphbus_core.llm.providers import advice_on_form, command_to_test
 from graphbus_core.model.config import ResolvedBuild
+from graphbus_core.model.proposals import Negotiations
 from graphbus_core.negotiation import engine
 from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, AgentView, Analyses, Analysis
 from graphbus_core.negotiation.asking import (
@@ -271,7 +272,7 @@ class NegotiationSession:
 
         Raises:
             NegotiationError: GBE402 or GBE408, the session cannot have the requested name; GBE407, it cannot be saved; GBE421,
-                GBE422 or GBE427, it cannot be resumed; GBE426, no agent gave a usable answer.
+                GBE422 or GBE427, it cannot be resumed; GBE413 or GBE426, no agent gave a usable answer.
             ModelError: GBE463, a model was given up, and nothing was accepted; GBE462, every prompt was too long.
             GraphBusError: A model can no longer be asked, or a change cannot be judged. The session can be resumed.
 
@@ -328,15 +329,22 @@ class NegotiationSession:
         if failure := self.bills.final_error or run.workspace.broken:
             raise failure
         self._give_up_models()  # if every agent has failed, the last wave was not read to its end
+        self._refuse_failed_session(agents, negotiations)
+        return SessionOutcome(negotiations, run.workspace.files)
+
+    def _refuse_failed_session(self, agents: ActiveAgents, negotiations: Negotiations) -> None:
+        """Raise the error of a session that ended without a result because models or programs gave no usable answer."""
         if self.format_failure and not negotiations.completed:
             raise self.format_failure
         if negotiations.ending.reason == "error" and self.settled.failed and not self.format_failure:
             if self.bills.context_error:
                 raise self.bills.context_error
+            session = negotiations.session
             reason = next(iter(self.settled.failed.values())).partition(" [GBE")[0]  # the sentence without its code
+            if not agents.models:
+                raise NegotiationError("GBE413", session=session, reason=reason)
             test = command_to_test(agents.models.get("proposer", agents.backend))
             raise NegotiationError("GBE426", session=session, reason=reason, test=test)
-        return SessionOutcome(negotiations, run.workspace.files)
 
     @property
     def format_failure(self) -> ModelError | None:

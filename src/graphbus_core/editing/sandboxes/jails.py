@@ -289,13 +289,16 @@ class Jail:
         has_network: bool = False,
     ) -> _PreparedCommand:
         """Return the command that sets up the sandbox; `status` is the descriptor on which it reports."""
-        folder = str(cwd.resolve())
+        folder, place = str(cwd.resolve()), str(self.visible_path(cwd))
+        network_files = tuple(path for path in _ETC_TO_CONNECT if has_network)
+        paths = visible_paths(self._project, (_JAIL_INIT, *network_files, *map(str, readable)))
+        for _, path in paths.reads:
+            if _is_in(path, place):  # bubblewrap would make the folders above it, but for root only
+                os.makedirs(os.path.join(folder, os.path.relpath(os.path.dirname(path), place)), exist_ok=True)
         user = _next_user_id() if _has_root_rights() else 0
         if user:
             _change_owner(folder, user)
-        network_files = tuple(path for path in _ETC_TO_CONNECT if has_network)
-        paths = visible_paths(self._project, (_JAIL_INIT, *network_files, *map(str, readable)))
-        spec = _make_spec(folder, str(self.visible_path(cwd)), user, paths, limits)
+        spec = _make_spec(folder, place, user, paths, limits)
         spec |= {"build": self.tier == "landlock", "status": status, "network": has_network}
         start = [] if self.tier == "landlock" else _bwrap_command(spec, paths)
         return _PreparedCommand(
