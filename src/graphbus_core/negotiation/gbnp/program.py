@@ -166,10 +166,10 @@ class Program:
 
     @property
     def last_words(self) -> str:
-        """The last line of its standard error, without paths of this machine; empty if there is none."""
+        """The last line of its standard error that is not indented, without paths of this machine; empty if there is none."""
         size = os.fstat(self._log.fileno()).st_size
         tail = os.pread(self._log.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace")
-        lines = [line.strip() for line in tail.splitlines() if line.strip()]
+        lines = [line.strip() for line in tail.splitlines() if line[:1].strip()]
         return remove_paths(lines[-1])[:300] if lines else ""
 
     # --- the end ---
