@@ -1,4 +1,5 @@
-"""Generates the pages on errors, configuration, commands and rules, the tree in docs/architecture.md, and the changelog.
+"""Generates the pages on errors, configuration, commands and rules, the tree in docs/architecture.md,
+the requirements of the protocol, and the changelog.
 
 Without options the pages are written; `--check` only compares and fails when one is out of date.
 """
@@ -26,12 +27,14 @@ from graphbus_core.compiler.rules import REGISTER as RULES
 from graphbus_core.errors.register import REGISTER
 from graphbus_core.model import config
 from graphbus_core.model.powers import Powers
+from graphbus_core.negotiation.gbnp.requirements import REQUIREMENTS, SECTIONS
 from graphbus_core.pipeline import Pipeline
 from graphbus_core.runtime import PIPELINE as RUNTIME
 
 ROOT = Path(__file__).resolve().parent.parent
 UNRELEASED = "<!-- unreleased: made from changes/ by scripts/reference.py -->"
 TREE = "<!-- tree: made from the module docstrings by scripts/reference.py -->"
+REQUIRED = "<!-- requirements: made from negotiation/gbnp/requirements.py by scripts/reference.py -->"
 STAGES = "<!-- stages: made from both pipelines by scripts/reference.py -->"
 MADE = "<!-- Made by scripts/reference.py from the code; change it there. -->\n"
 
@@ -302,6 +305,16 @@ def architecture_page() -> str:
     return between(between(text, TREE, "\n".join(lines)), STAGES, stage_tables())
 
 
+def specification_page() -> str:
+    """docs/protocol/specification.md with the list of requirements written again."""
+    text = (ROOT / "docs" / "protocol" / "specification.md").read_text(encoding="utf-8")
+    parts = []
+    for section in SECTIONS:
+        rows = [f"| {number} | {REQUIREMENTS[number].side} | {text} |" for number, text in section.texts.items()]
+        parts.append("\n".join([f"### {section.title}", "", "| number | binds | |", "|---|---|---|", *rows]))
+    return between(text, REQUIRED, "\n\n".join(parts))
+
+
 def between(text: str, opening: str, made: str) -> str:
     """The text with the part between its markers replaced."""
     before, _, rest = text.partition(opening)
@@ -356,6 +369,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/cli.md": cli_page,
     "docs/rules/index.md": rules_page,
     "docs/architecture.md": architecture_page,
+    "docs/protocol/specification.md": specification_page,
     "CHANGELOG.md": changelog,
 }
 

@@ -98,6 +98,7 @@ WITHOUT_JSON = {
     "completion": "it prints a script",
     "docker run": "stdout belongs to the container",
     "k8s deploy": "stdout belongs to kubectl",
+    "relay": "stdout belongs to the protocol",
 }
 WORDS = {
     "folder": "new", "name": "Thing", "number": "1", "place": "agents/nowhere.py", "agent": "Nobody", "key": "none",

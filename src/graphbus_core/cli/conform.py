@@ -24,6 +24,7 @@ from graphbus_core.negotiation.sample_question import sample_question_for
 
 _BROKEN = BuildError.exit_status
 _FORMS = ("text", "json", "junit")
+_VERDICTS = ("pass", "fail", "never exercised", "not applicable")
 _ROLES: dict[str, console.Role] = {"pass": "good", "fail": "bad"}
 
 
@@ -45,10 +46,10 @@ def conform(**values: Any) -> int:
     with this name, else about a small built-in shop.
 
     \b
-    pass              an answer has put the requirement to the test, and none broke it
-    fail              it was broken
-    not applicable    the program does not have the capability that it is about
-    never exercised   no conversation has put it to the test
+    pass             answers have put the requirement to the test, none broke it
+    fail             it was broken
+    not applicable   the program does not have the capability
+    never exercised  no conversation has put it to the test
 
     Exit status: 0 no requirement is broken; 3 at least one is; 2 wrong usage; 5 the program cannot be started.
 
@@ -56,7 +57,7 @@ def conform(**values: Any) -> int:
     Examples:
       graphbus conform -- node agent.mjs
       graphbus conform --agent PrinterService
-      graphbus conform --agent Referee --arbiter --format junit -- ./referee > conform.xml
+      graphbus conform --agent Referee --format junit -- ./referee > conform.xml
     """
     form = console.chosen_format(values)
     config = settings.resolve_build(BuildConfig(paths=(".",), enable_agents=True))
@@ -151,13 +152,13 @@ def _describe(found: Conformance) -> Iterator[str]:
         yield f"  asked:    {sanitize_line(failure.asked)}"
         yield f"  answered: {sanitize_line(failure.answered)}"
     yield ""
-    counts = {verdict: list(found.verdicts.values()).count(verdict) for verdict in found.verdicts.values()}
-    summary = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+    given = [*found.verdicts.values()]
+    summary = ", ".join(f"{given.count(verdict)} {verdict}" for verdict in _VERDICTS if verdict in given)
     mark = style("✓", "good") if found.is_conforming else style("✗", "bad")
     who = f"{sanitize_line(found.program) or 'The program'} for {found.agent}"
     yield f"{mark} {who}: {summary} in {pluralize(found.scenarios, 'conversation')}."
     times_ms = [("It joins in", found.join_ms), ("an answer to a small question takes", found.round_trip_ms)]
-    told = [f"{words} {time_ms:g} ms" for words, time_ms in times_ms if time_ms is not None]
+    told = [f"{words} {time_ms:.2g} ms" for words, time_ms in times_ms if time_ms is not None]
     if told:
         yield "; ".join(told) + " (medians)."
 

@@ -6,7 +6,6 @@ starts this command as the program of the agent, and all that is said about prog
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -35,15 +34,18 @@ def relay(url: str) -> int:
     \b
     Examples:
       graphbus relay nats://127.0.0.1:4222
-      graphbus conform --agent Stock -- graphbus relay nats://127.0.0.1:4222
     """
     require_packages("An agent on NATS", ["nats"], extra="nats")
+    import asyncio
+
     asyncio.run(_relay(url))
     return 0
 
 
 async def _relay(url: str) -> None:
     """Pass on each line until a farewell is answered."""
+    import asyncio
+
     from graphbus_core.ledger.nats_link import NatsLink
     from graphbus_core.ledger.nats_names import parse_address, unusable
     from graphbus_core.ledger.seam import EngineGone
