@@ -47,7 +47,7 @@ format: $(READY)  ## Format the code in place
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix-only --quiet .
 
 lock:  ## Recompute the hashed requirements (needs uv)
-	@cd requirements && for f in runtime llm serve watch otel nats dev bench; do \
+	@cd requirements && for f in runtime llm serve watch otel nats mcp dev bench; do \
 	  uv pip compile --quiet --generate-hashes --universal --no-emit-index-url --no-header --no-annotate \
 	    --python-version 3.11 --exclude-newer "$$(date -u -d '7 days ago' +%Y-%m-%d)" $$f.in -o $$f.txt; done; \
 	for f in langgraph faststream bubus autogen signals validators; do \

@@ -98,6 +98,7 @@ WITHOUT_JSON = {
     "completion": "it prints a script",
     "docker run": "stdout belongs to the container",
     "k8s deploy": "stdout belongs to kubectl",
+    "mcp": "stdout belongs to the protocol",
     "relay": "stdout belongs to the protocol",
 }
 WORDS = {

@@ -54,6 +54,7 @@ COMMANDS: dict[str, CommandEntry] = {
         "graphbus_core.cli.conform:conform", "Test a program that shall represent an agent.", "Build"
     ),
     "relay": CommandEntry("graphbus_core.cli.relay:relay", "Connect a program on NATS with a negotiation.", "Build"),
+    "mcp": CommandEntry("graphbus_core.cli.mcp:mcp", "Offer check, gate and more to coding agents over MCP.", "Build"),
     "hooks": CommandEntry("graphbus_core.cli.hooks:hooks", "Let coding agents ask the gate before they edit.", "Build"),
     "build": CommandEntry("graphbus_core.cli.build:build", "Write the artifacts; let agents negotiate first.", "Build"),
     "negotiate": CommandEntry(

@@ -180,6 +180,10 @@ REGISTER: dict[str, ErrorText] = {
         "The class {name} {what}.{suggestion}",
         "Correct the script: it can replace only methods and handlers that the class has.",
     ),
+    "GBE169": ErrorText(
+        "The argument {value} of a tool is refused: {reason}.",
+        "Correct it: the schema of the tool names its arguments, and paths are relative to the project.",
+    ),
     "GBE170": ErrorText(
         "{version!r} is not a valid version.",
         "Write a version such as `1.4.2`, in `--current` or as `version` in [project] of pyproject.toml.",

@@ -40,16 +40,25 @@ def open_listener(host: str, port: int) -> socket.socket:
 
 
 class HttpServer:
-    """Serves an ASGI application on a listening socket, from a thread of its own; signals stay with the main thread."""
+    """Serves an ASGI application on a listening socket, from a thread of its own; signals stay with the main thread.
 
-    def __init__(self, app: Callable[..., Any], config: ServeConfig, listener: socket.socket) -> None:
+    Args:
+        app: The application.
+        config: The largest number of connections.
+        listener: The socket.
+        has_lifespan: The application wants to be told its start and its end.
+    """
+
+    def __init__(
+        self, app: Callable[..., Any], config: ServeConfig, listener: socket.socket, *, has_lifespan: bool = False
+    ) -> None:
         self._listener = listener
         self._server = Server(
             Config(
                 app,
                 http="h11",
                 ws="none",
-                lifespan="off",
+                lifespan="on" if has_lifespan else "off",
                 loop="asyncio",
                 interface="asgi3",
                 log_config=None,
