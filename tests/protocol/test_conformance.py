@@ -33,7 +33,9 @@ def conform(tmp_path: Path, *words: str, timeout_s: float = 20.0, end_s: float =
 
 def run_kit(root: Path, agent: str, start: Callable[[NoteLine], Program]) -> Conformance:
     with sample_question_for(ResolvedBuild(root=str(root), paths=(str(root),)), agent) as sample:
-        return Kit(agent, "arbiter" if agent == "Referee" else "member", sample, start).run(seed=1, examples=6)
+        return Kit(agent, "arbiter" if agent == "Referee" else "member", (sample.view, sample.trial), start).run(
+            seed=1, examples=6
+        )
 
 
 def test_a_complete_program_passes_every_requirement(tmp_path):

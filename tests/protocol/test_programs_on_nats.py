@@ -63,7 +63,9 @@ def start(url: str, root: Path, **limits: float) -> Program:
 
 def conform(url: str, root: Path) -> Conformance:
     with sample_question_for(ResolvedBuild(root=str(root), paths=(str(root),)), "Stock") as sample:
-        return Kit("Stock", "member", sample, lambda _note: start(url, root)).run(seed=1, examples=6)
+        return Kit("Stock", "member", (sample.view, sample.trial), lambda _note: start(url, root)).run(
+            seed=1, examples=6
+        )
 
 
 def test_a_complete_program_on_nats_passes_every_requirement(tmp_path):

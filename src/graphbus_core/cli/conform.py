@@ -76,7 +76,7 @@ def conform(**values: Any) -> int:
         kit = Kit(
             agent,
             ROLES[is_arbiter],
-            sample,
+            (sample.view, sample.trial),
             lambda note_line: Program(program, root, sandbox, note_line=note_line),
             note_line=_open_transcripts(values["transcripts"]),
         )

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from graphbus_core.negotiation.agents import AgentView, TriedProposal
 from graphbus_core.negotiation.gbnp.agent import hello_to
 from graphbus_core.negotiation.gbnp.answers import BreachError
 from graphbus_core.negotiation.gbnp.conversation import Refusal
@@ -29,7 +30,6 @@ from graphbus_core.negotiation.gbnp.messages import (
 )
 from graphbus_core.negotiation.gbnp.program import Program
 from graphbus_core.negotiation.gbnp.requirements import REQUIREMENTS
-from graphbus_core.negotiation.sample_question import SampleQuestion
 
 Verdict = Literal["pass", "fail", "not applicable", "never exercised"]
 _MOST_SILENCES = 3
@@ -102,7 +102,7 @@ class Kit:
     Args:
         agent: The name of the agent.
         role: What the program is asked to do.
-        sample: A question to the agent; the others are made from it.
+        sample: What the agent sees, and a proposal to judge; the questions are made from them.
         start: Starts the program; it is given a function to call with each line.
         note_line: Called with the scenario, who speaks, and each line.
     """
@@ -111,7 +111,7 @@ class Kit:
         self,
         agent: str,
         role: Role,
-        sample: SampleQuestion,
+        sample: tuple[AgentView, TriedProposal],
         start: Callable[[NoteLine], Program],
         *,
         note_line: Callable[[str, str, bytes], object] = lambda _scenario, _side, _line: None,
@@ -120,8 +120,8 @@ class Kit:
         self.role: Role = role
         self._start = start
         self._note_line = note_line
-        self.view: dict[str, Any] = _plain(view_of(sample.view)) | {"agent": agent, "round": 1, "limit": 2}
-        self.trial: dict[str, Any] = _plain(trial_of(sample.trial))
+        self.view: dict[str, Any] = _plain(view_of(sample[0])) | {"agent": agent, "round": 1, "limit": 2}
+        self.trial: dict[str, Any] = _plain(trial_of(sample[1]))
         self.joins_ms: list[float] = []
         self.round_trips_ms: list[float] = []
         self.exercised: set[str] = set()
