@@ -144,6 +144,14 @@ def test_wrong_words_are_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["lag", "ls", "resume"])
+def test_a_folder_that_does_not_exist_is_no_ledger_of_another_one(
+    command: str, bakery: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ledger", command, "nope"]) == 2
+    assert "The path nope does not exist." in capsys.readouterr().err
+
+
 def test_a_server_that_forgets_what_is_done_is_named(bakery: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (bakery / "pyproject.toml").write_text('[tool.graphbus.runtime]\nledger = "nats://127.0.0.1:1/x"\n')
     assert main(["ledger", "replay", "--from", "1h"]) == 7

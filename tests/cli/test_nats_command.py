@@ -115,6 +115,9 @@ def test_the_file_says_how_to_write_it_again_and_is_checked(mill: Path, capsys: 
     [
         (["--agents", "Stor"], 7, "Did you mean 'Store'?"),
         (["--agents", "outside,Store", "--agents", "outside", "--ledger", "natz://x"], 7, "its address is malformed"),
+        (["--agents", "Store", "--agents", "Store,outside"], 2, "Store is named twice"),
+        (["--agents", " , "], 2, "name at least one agent"),
+        (["--ledger", ""], 2, "name a ledger, or leave the option out"),
     ],
 )
 def test_what_cannot_be_is_refused(

@@ -18,6 +18,7 @@ import click
 from graphbus_core import runtime
 from graphbus_core.cli import console
 from graphbus_core.cli.console import Role, sanitize_line, style
+from graphbus_core.cli.process_options import groups_option, ledger_option
 from graphbus_core.hosting.arguments import LEDGER_VARIABLE
 from graphbus_core.hosting.imports import select_agents
 from graphbus_core.hosting.signals import StopRequested, stop_on_signals
@@ -45,20 +46,9 @@ def cluster() -> None:
 
 @cluster.command("up")
 @click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
-@click.option(
-    "--agents",
-    "groups",
-    multiple=True,
-    metavar="AGENT[,AGENT...]",
-    help="Run these agents in one process; may be repeated. By default each agent has a process of its own.",
-)
-@click.option(
-    "--ledger",
-    envvar=LEDGER_VARIABLE,
-    metavar="LEDGER",
-    help="The ledger that connects the processes ($GRAPHBUS_LEDGER, that of the settings, or sqlite).",
-)
-def up(*, artifacts: str, groups: tuple[str, ...], ledger: str | None) -> int:
+@groups_option("Run these agents in one process; may be repeated. By default each agent has a process of its own.")
+@ledger_option("The ledger that connects the processes ($GRAPHBUS_LEDGER, that of the settings, or sqlite).")
+def up(*, artifacts: str, groups: tuple[tuple[str, ...], ...], ledger: str | None) -> int:
     """Start one process for each agent, or for each --agents, and show their output with the names of the agents before it.
 
     A process that ends is started again. Ctrl-C stops all of them: each handles what it has begun, and the events that
@@ -74,9 +64,8 @@ def up(*, artifacts: str, groups: tuple[str, ...], ledger: str | None) -> int:
     """
     config = runtime.load_runtime_config(RuntimeConfig(artifacts=artifacts))
     known = runtime.load_build_artifacts(config).agents.agents
-    chosen = [tuple(filter(None, map(str.strip, group.split(",")))) for group in groups]
-    select_agents(known, [name for group in chosen for name in group])
-    chosen = chosen or [(agent.name,) for agent in known if not agent.is_arbiter]
+    select_agents(known, [name for group in groups for name in group])
+    chosen = groups or [(agent.name,) for agent in known if not agent.is_arbiter]
     ledger = ledger or config.settings.ledger or "sqlite"
     members = [
         _Member(group, artifacts, ledger, colour) for group, colour in zip(chosen, cycle(_COLOURS), strict=False)

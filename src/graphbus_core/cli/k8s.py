@@ -16,6 +16,7 @@ import click
 from graphbus_core import store
 from graphbus_core.cli import console, shipping
 from graphbus_core.cli.console import sanitize, style
+from graphbus_core.cli.process_options import ledger_option
 from graphbus_core.cli.shipping import BuiltProject, name_image, read_project, text_of
 from graphbus_core.deploy.kubernetes import (
     KUSTOMIZATION,
@@ -242,11 +243,9 @@ def k8s() -> None:
     default="single",
     help="One pod for the graph (single), or one for each agent: on NATS, or if there are no edges between them.",
 )
-@click.option(
-    "--ledger",
-    default="",
-    metavar="LEDGER",
-    help="Keep events in this ledger: sqlite, or nats://HOST:PORT/APP, without credentials (that of the settings).",
+@ledger_option(
+    "Keep events in this ledger: sqlite, or nats://HOST:PORT/APP, without credentials (that of the settings).",
+    has_variable=False,
 )
 @click.option(
     "--replicas",
@@ -396,7 +395,7 @@ def _make_plan(
     state: str,
     admitted: tuple[str, ...],
     destinations: tuple[str, ...],
-    ledger: str,
+    ledger: str | None,
     replicas: tuple[str, ...],
     **options: Any,
 ) -> ClusterPlan:

@@ -14,9 +14,9 @@ import click
 from graphbus_core import settings
 from graphbus_core.cli import console
 from graphbus_core.cli.console import format_duration, pluralize, style
+from graphbus_core.cli.process_options import ledger_option
 from graphbus_core.cli.state import as_cell, format_age
-from graphbus_core.errors import Place, RunError, did_you_mean
-from graphbus_core.hosting.arguments import LEDGER_VARIABLE
+from graphbus_core.errors import Place, RunError, UsageError, did_you_mean
 from graphbus_core.hosting.graph import state_path
 from graphbus_core.ledger.attached import open_engine
 from graphbus_core.ledger.seam import Entry, EntryState, History, Lag, ReplayRequest
@@ -25,13 +25,7 @@ from graphbus_core.model.config import RuntimeConfig
 R = TypeVar("R")
 
 _ARTIFACTS = click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
-_LEDGER = click.option(
-    "--ledger",
-    "name",
-    envvar=LEDGER_VARIABLE,
-    metavar="LEDGER",
-    help="The ledger of the graph ($GRAPHBUS_LEDGER, that of the settings, or sqlite).",
-)
+_LEDGER = ledger_option("The ledger of the graph ($GRAPHBUS_LEDGER, that of the settings, or sqlite).")
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 _COUNTS = ("waiting", "leased", "retrying", "parked", "dead")
 
@@ -53,7 +47,7 @@ def ledger() -> None:
 @_ARTIFACTS
 @_LEDGER
 @_AS_JSON
-def lag(*, artifacts: str, name: str | None, as_json: bool) -> int:
+def lag(*, artifacts: str, ledger: str | None, as_json: bool) -> int:
     """Show for each handler how many events wait, are being handled, wait for a retry, are parked, or are dead letters.
 
     `graphbus dlq` shows the dead letters themselves.
@@ -65,7 +59,7 @@ def lag(*, artifacts: str, name: str | None, as_json: bool) -> int:
       graphbus ledger lag
       graphbus ledger lag --json
     """
-    lags = _with_engine(artifacts, name, lambda engine: engine.lag())
+    lags = _with_engine(artifacts, ledger, lambda engine: engine.lag())
     found = sorted(lags, key=lambda each: (each.subscription.handler, each.subscription.topic))
     if as_json:
         console.emit_json([_as_document(each) for each in found])
@@ -97,7 +91,7 @@ def _age(lag: Lag) -> str:
 @_LEDGER
 @click.option("--build", default="", metavar="DIGEST", help="Only events that this build has published.")
 @_AS_JSON
-def resume(*, artifacts: str, name: str | None, build: str, as_json: bool) -> int:
+def resume(*, artifacts: str, ledger: str | None, build: str, as_json: bool) -> int:
     """Hand out again what is parked: events of another build that a running one could not read.
 
     A process of that build takes them up by itself when it starts. What still does not fit is parked again. Events for
@@ -109,7 +103,7 @@ def resume(*, artifacts: str, name: str | None, build: str, as_json: bool) -> in
     Examples:
       graphbus ledger resume
     """
-    count = _with_engine(artifacts, name, lambda engine: engine.resume(build))
+    count = _with_engine(artifacts, ledger, lambda engine: engine.resume(build))
     said = f"{style('✓', 'good')} {pluralize(count, 'delivery', 'deliveries')} handed out again."
     console.print_result({"resumed": count}, [said], as_json=as_json)
     return 0
@@ -127,7 +121,7 @@ def resume(*, artifacts: str, name: str | None, build: str, as_json: bool) -> in
 )
 @_AS_JSON
 def ls(
-    *, artifacts: str, name: str | None, topic: str, states: tuple[EntryState, ...], limit: int, as_json: bool
+    *, artifacts: str, ledger: str | None, topic: str, states: tuple[EntryState, ...], limit: int, as_json: bool
 ) -> int:
     """List the events in the ledger, the latest last: a line for each handler that is not done with an event, and one for an
     event that all are done with. These are kept for a day. On NATS, the list shows the state file, not the server.
@@ -140,7 +134,9 @@ def ls(
       graphbus ledger ls --topic /Order/Paid --state parked --state dead
       graphbus ledger ls --limit 0 --json
     """
-    found = _with_engine(artifacts, name, lambda engine: engine.entries(topic, states, limit + 1 if limit else 1 << 62))
+    found = _with_engine(
+        artifacts, ledger, lambda engine: engine.entries(topic, states, limit + 1 if limit else 1 << 62)
+    )
     shown = found[:limit][::-1] if limit else found[::-1]
     if as_json:
         console.emit_json({"events": [_describe_entry(each) for each in shown], "has_more": len(shown) < len(found)})
@@ -204,7 +200,7 @@ class _Moment(click.ParamType[float]):
 def replay(
     *,
     artifacts: str,
-    name: str | None,
+    ledger: str | None,
     since: float,
     until: float | None,
     topic: str,
@@ -235,7 +231,7 @@ def replay(
                 raise click.BadParameter(f"There is no handler {each!r}.{did_you_mean(each, known)}")
         return await engine.replay(request, is_dry=is_dry)
 
-    found = _with_engine(artifacts, name, ask)
+    found = _with_engine(artifacts, ledger, ask)
     if as_json:
         console.emit_json({"replayed": [_describe_entry(each) for each in found], "dry_run": is_dry})
         return 0
@@ -249,13 +245,16 @@ def replay(
     return 0
 
 
-def _with_engine(artifacts: str, name: str | None, use: Callable[[History], Awaitable[R]]) -> R:
+def _with_engine(artifacts: str, ledger: str | None, use: Callable[[History], Awaitable[R]]) -> R:
     """Open the ledger of a graph for one question.
 
     Raises:
         RunError: GBE629, there is no ledger.
+        UsageError: GBE101, there is no such artifact folder.
     """
-    config = settings.resolve_run(RuntimeConfig(artifacts=artifacts, ledger=name))
+    if not Path(artifacts).is_dir():
+        raise UsageError("GBE101", path=artifacts)
+    config = settings.resolve_run(RuntimeConfig(artifacts=artifacts, ledger=ledger))
     path = state_path(config)
     if not Path(path).exists():
         raise RunError("GBE629", where=Place(path))

@@ -10,6 +10,7 @@ import click
 
 from graphbus_core.cli import console, shipping
 from graphbus_core.cli.console import sanitize, style
+from graphbus_core.cli.process_options import groups_option, ledger_option
 from graphbus_core.cli.shipping import BuiltProject, read_project
 from graphbus_core.deploy.nats import (
     ACCOUNTS,
@@ -20,19 +21,12 @@ from graphbus_core.deploy.nats import (
     password_variable,
     user_of,
 )
-from graphbus_core.hosting.arguments import LEDGER_VARIABLE
 from graphbus_core.hosting.imports import require_packages, select_agents
 from graphbus_core.ledger.attached import subscriptions_in
 from graphbus_core.ledger.nats_names import parse_address
 
 _ARTIFACTS = click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
-_LEDGER = click.option(
-    "--ledger",
-    default="",
-    envvar=LEDGER_VARIABLE,
-    metavar="LEDGER",
-    help="nats://HOST:PORT/APP ($GRAPHBUS_LEDGER, or that of the settings).",
-)
+_LEDGER = ledger_option("nats://HOST:PORT/APP ($GRAPHBUS_LEDGER, or that of the settings).")
 
 
 @click.group("nats", short_help="Prepare a NATS server as the ledger of a graph.")
@@ -49,17 +43,16 @@ def nats() -> None:
 @nats.command("generate", short_help="Write the users of the server.")
 @_ARTIFACTS
 @_LEDGER
-@click.option(
-    "--agents",
-    "groups",
-    multiple=True,
-    metavar="AGENT[,AGENT...]",
-    help="One user for a process with these agents; may be repeated. By default each agent has a user of its own. "
+@groups_option(
+    "One user for a process with these agents; may be repeated. By default each agent has a user of its own. "
     "`outside` among them allows events from outside, as with --serve.",
+    shared=OUTSIDE,
 )
 @click.option("--output", "-o", default="nats", metavar="DIR", help="The folder to write to (nats).")
 @shipping.writing_options
-def generate(*, artifacts: str, ledger: str, groups: tuple[str, ...], output: str, **given: Any) -> None:
+def generate(
+    *, artifacts: str, ledger: str | None, groups: tuple[tuple[str, ...], ...], output: str, **given: Any
+) -> None:
     """Write accounts.conf for the graph in ARTIFACTS, a folder (.graphbus by default): an account with one user per process.
 
     The user of an agent may do what its class does: get its own events, publish its topics, ask the agents that it asks.
@@ -78,10 +71,9 @@ def generate(*, artifacts: str, ledger: str, groups: tuple[str, ...], output: st
     project = read_project(artifacts)
     app = parse_address(ledger or project.run.settings.ledger).app
     agents = [each for each in project.artifacts.agents.agents if not each.is_arbiter]
-    chosen = [tuple(filter(None, map(str.strip, group.split(",")))) for group in groups]
-    select_agents(agents, [name for group in chosen for name in group if name != OUTSIDE])
-    chosen = chosen or [(each.name,) for each in agents]
-    shown = {"ledger": f"nats://HOST/{app}", "groups": groups}
+    select_agents(agents, [name for group in groups for name in group if name != OUTSIDE])
+    chosen = groups or tuple((each.name,) for each in agents)
+    shown = {"ledger": f"nats://HOST/{app}", "groups": tuple(map(",".join, groups))}
     command = shipping.command_line("graphbus nats generate", shown)
     files = generate_accounts(app, agents, project.artifacts.topics.topics, chosen, command)
     write_options = shipping.WriteOptions(**given)
@@ -108,7 +100,7 @@ def _next_steps(project: BuiltProject, app: str, users: Sequence[str]) -> Iterat
 @_ARTIFACTS
 @_LEDGER
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-def deploy(*, artifacts: str, ledger: str, as_json: bool) -> None:
+def deploy(*, artifacts: str, ledger: str | None, as_json: bool) -> None:
     """Make the stream and the consumers of all agents in ARTIFACTS, a folder (.graphbus by default), or change them.
 
     Needs a user who may do so, such as APP.operator; the users of agents may not. Run it before the processes of a new build

@@ -8,10 +8,10 @@ import click
 import msgspec
 
 from graphbus_core import runtime, store
+from graphbus_core.cli.process_options import ledger_option
 from graphbus_core.cli.running.execution import RunOptions, run_graph_here, shared_options
 from graphbus_core.cli.running.work import OneShot
 from graphbus_core.errors import UsageError
-from graphbus_core.hosting.arguments import LEDGER_VARIABLE
 from graphbus_core.store import BuildArtifacts
 
 
@@ -42,12 +42,7 @@ from graphbus_core.store import BuildArtifacts
 @click.option("--allow-drift", is_flag=True, help="Start even if source files have changed since the build.")
 @click.option("--partial", "is_partial", is_flag=True, help="Leave out the agents that cannot start.")
 @click.option("--only", multiple=True, metavar="AGENT", help="Run only this agent; may be repeated.")
-@click.option(
-    "--ledger",
-    envvar=LEDGER_VARIABLE,
-    metavar="LEDGER",
-    help="Keep events in this ledger until they are handled: sqlite, or nats://HOST:PORT/APP ($GRAPHBUS_LEDGER).",
-)
+@ledger_option("Keep events in this ledger until they are handled: sqlite, or nats://HOST:PORT/APP ($GRAPHBUS_LEDGER).")
 @click.option(
     "--confined", "is_confined", is_flag=True, help="Enforce [tool.graphbus.powers] with Landlock and seccomp."
 )

@@ -60,6 +60,8 @@ def parse_arguments(words: Sequence[str]) -> Arguments | None:
                 raise GetoptError(f"option {name} requires argument")
         if rest:
             raise GetoptError(f"unexpected argument {rest[0]}")
+        if ("--ledger", "") in options:
+            raise GetoptError("option --ledger requires the name of a ledger")
     except GetoptError as error:
         message = f"{error.msg[:1].upper()}{error.msg[1:]}."
         raise UsageError("GBE110", message=message, command=COMMAND, purpose="see its options") from None
