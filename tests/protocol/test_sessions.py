@@ -83,7 +83,9 @@ def test_programs_propose_vote_and_land_a_change_that_replays_byte_for_byte(shop
     negotiate(shop, Orders=PERL, Stock=NODE)
     assert CHECK in source_of(shop)
     config = resolve_build(BuildConfig(paths=(str(shop / "shop"),)))
-    (commit,) = load_session(config.artifacts_dir, "").negotiations.completed
+    record = load_session(config.artifacts_dir, "")
+    assert record.backend == "rules, programs"
+    (commit,) = record.negotiations.completed
     assert (commit.proposer, commit.evaluators) == ("Orders", ("Stock",))
     shutil.rmtree(shop / "programs")  # a replay needs no program
     shutil.rmtree(shop / ".graphbus" / "sessions")

@@ -155,14 +155,15 @@ class NegotiationLines:
         """Yield who negotiates, with which model, which agents are settled, and settings that make verification weaker."""
         self.session = payload["session"]
         programs = payload.get("programs", ())
-        if payload["backend"] == "rules":
+        is_computed = payload["backend"] in ("rules", "rules, programs")
+        if is_computed:
             yield style(_PROGRAMS_NEGOTIATE if programs else _RULES_NEGOTIATE, "dim")
             if payload.get("note"):
                 yield style(f"That is because {payload['note']}. {_CHOOSE_A_MODEL}", "dim")
         arbiters = payload["arbiters"]
         agents = [name for name in payload["agents"] if name not in arbiters]
         yield _sentence_on_participants(agents, arbiters) if agents else _sentence_on_participants(arbiters, [])
-        if payload["backend"] != "rules":
+        if not is_computed:
             models = payload.get("models", {})
             answering = describe_models(models) if models else payload["backend"]
             yield style(f"Their answers come from {sanitize_line(answering)}.", "dim")

@@ -164,8 +164,9 @@ class ActiveAgents(dict[str, ActiveAgent]):
 
     @property
     def backend(self) -> str:
-        """`"rules"`, or the names of the models."""
-        return ", ".join(dict.fromkeys(self.models.values())) or "rules"
+        """The names of the models, or `"rules"`; and `"programs"` if some represent agents."""
+        answering = [*dict.fromkeys(self.models.values())] or ["rules"]
+        return ", ".join([*answering, *(["programs"] if self.programs else [])])
 
     @property
     def are_recorded(self) -> bool:

@@ -44,7 +44,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The content of record.json: the outcome of a session.
 
     Attributes:
-        backend: `"rules"`, or the names of the models.
+        backend: The names of the models, or `"rules"`; then `"programs"` if some represent agents.
         models: Role -> `"provider:name"`; empty if rules negotiated.
         agents: All agents of the session, in the order of activation.
         intent: What the user wanted, in free text.
