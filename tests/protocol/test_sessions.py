@@ -5,22 +5,27 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from graphbus_core.build import BuildResult, run_build_pipeline
 from graphbus_core.bus import MessageBus
 from graphbus_core.editing import sandboxes
-from graphbus_core.errors import NegotiationError, UsageError
+from graphbus_core.errors import ModelError, NegotiationError, UsageError
 from graphbus_core.llm.client import Clients, ScriptedClient
 from graphbus_core.model.config import AgentProgram, BuildConfig
 from graphbus_core.model.messages import Event
 from graphbus_core.negotiation.backend import Backend
+from graphbus_core.negotiation.gbnp.answers import BreachError
+from graphbus_core.negotiation.gbnp.program import Program
 from graphbus_core.negotiation.replay import replay_session
+from graphbus_core.negotiation.sessions import load_answers
 from graphbus_core.negotiation.transcript import load_session
 from graphbus_core.settings import resolve_build
 from tests.protocol.agent import FAULTS
@@ -50,16 +55,21 @@ def python(fault: str = "", timeout_s: float = 20.0) -> AgentProgram:
     return AgentProgram(command=(sys.executable, "programs/agent.py", fault), timeout_s=timeout_s)
 
 
-def negotiate(
-    shop: Path, heard: list[Event] | None = None, clients: Clients | None = None, **agents: AgentProgram
-) -> BuildResult:
-    """Negotiate over the shop with these programs; the settings say so, as a user's would."""
+def settings_of(shop: Path, **agents: AgentProgram) -> None:
+    """Write the settings with these programs."""
     tables = [
         f"[tool.graphbus.agents.{name}]\ncommand = {json.dumps(each.command)}\ntimeout_s = {each.timeout_s}\n"
         for name, each in agents.items()
     ]
     project = '[project]\nname = "shop"\nversion = "1"\nrequires-python = ">=3.11"\n'
     (shop / "pyproject.toml").write_text(project + "".join(tables))
+
+
+def negotiate(
+    shop: Path, heard: list[Event] | None = None, clients: Clients | None = None, **agents: AgentProgram
+) -> BuildResult:
+    """Negotiate over the shop with these programs; the settings say so, as a user's would."""
+    settings_of(shop, **agents)
     bus = MessageBus()
     if heard is not None:
         bus.subscribe("/Negotiation/**", heard.append)
@@ -150,6 +160,55 @@ def test_programs_that_all_fail_end_the_session_with_one_error(shop):
     assert source_of(shop) == SOURCE
 
 
+def start_error(shop: Path, settings: AgentProgram) -> str:
+    sandbox = sandboxes.choose_sandbox("jail", shop)
+    assert sandbox
+    with pytest.raises(ModelError) as caught:
+        Program(settings, shop, sandbox)
+    assert caught.value.code == "GBE465"
+    return str(caught.value)
+
+
+def test_a_file_that_does_not_exist_and_a_shim_are_named(shop, monkeypatch):
+    assert "`files` names lib" in start_error(shop, AgentProgram(command=("sh",), files=("lib",)))
+    shims = shop / "shims"
+    shims.mkdir()
+    (shims / "node").write_text("#!/bin/sh\n")
+    (shims / "node").chmod(0o755)
+    monkeypatch.setenv("PATH", str(shims))
+    assert "shim of a version manager" in start_error(shop, AgentProgram(command=("node",)))
+
+
+def test_a_question_that_is_too_long_is_not_the_programs_fault(shop):
+    heard: list[Event] = []
+    source = source_of(shop).replace("class Stock", "class Stock", 1)
+    (shop / "shop" / "agents.py").write_text(source + f"\n\nclass Large(Stock):\n    TEXT = '{'x' * 1_200_000}'\n")
+    negotiate(shop, heard, Large=python())
+    reasons = failures_of(heard, "Large")
+    assert reasons
+    assert all("it cannot be asked" in reason and "GBNP-002" in reason and "GBE467" in reason for reason in reasons)
+
+
+def test_an_interrupted_session_with_programs_is_resumed_from_what_they_have_answered(shop):
+    config = BuildConfig(paths=(str(shop / "shop"),), enable_agents=True, model="rules")
+    bus = MessageBus()
+
+    def interrupt(_event: Event) -> None:
+        raise KeyboardInterrupt
+
+    bus.subscribe("/Negotiation/Evaluated", interrupt)
+    settings_of(shop, Orders=PERL, Stock=NODE)
+    with pytest.raises(KeyboardInterrupt):
+        run_build_pipeline(config, bus=bus, backend=Backend(environ={}))
+    assert source_of(shop) == SOURCE
+    answered = load_answers(shop / ".graphbus", "S001")
+    run_build_pipeline(replace(config, is_resumed=True), backend=Backend(environ={}))
+    assert CHECK in source_of(shop)
+    again = load_answers(shop / ".graphbus", "S001")
+    assert again[: len(answered)] == answered
+    assert len(again) > len(answered) > 0
+
+
 def test_a_program_for_an_agent_that_does_not_exist_is_refused_before_anything_starts(shop):
     with pytest.raises(NegotiationError) as caught:
         negotiate(shop, Stok=PERL)
@@ -217,11 +276,6 @@ def test_a_program_sees_its_own_files_and_the_network_only_if_it_may(shop, tmp_p
     if sandboxes.why_unavailable(tier):
         assert not os.environ.get("CI"), sandboxes.why_unavailable(tier)
         pytest.skip(sandboxes.why_unavailable(tier))
-    import socket
-
-    from graphbus_core.negotiation.gbnp.answers import BreachError
-    from graphbus_core.negotiation.gbnp.program import Program
-
     secret = tmp_path / "secret"
     secret.write_text("key")
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -106,6 +106,10 @@ class ProgramClient(LLMClient):
             result = self._ask(method, msgspec.json.decode(params))
         except BreachError as breach:
             self._kill()
+            if breach.side == "host":  # a question that is too long, or one of which nobody wants the answer any more
+                self._failures -= 1
+                reason = f"it cannot be asked, {breach.reason} ({breach.number})"
+                raise ModelError("GBE467", agent=self._agent, task=method, reason=reason) from None
             raise _as_model_error(self._agent, breach) from None
         self._failures = 0
         return result
@@ -113,10 +117,7 @@ class ProgramClient(LLMClient):
     def _ask(self, method: str, params: Any) -> Any:
         """Return the result of a method; None if the program does not have it."""
         program = self._program or self._join()
-        wants_events = "events" in program.conversation.capabilities
-        waiting, self._events = self._events, []
-        for event in waiting if wants_events else ():
-            program.tell(EVENT, event)
+        self._tell_events(program)
         if METHODS[method].capability not in program.conversation.capabilities:
             return None
         answer = program.ask(method, params)
@@ -124,6 +125,12 @@ class ProgramClient(LLMClient):
             self._failures = 0  # it has answered
             raise ModelError("GBE467", agent=self._agent, task=method, reason=answer.message[:300])
         return answer
+
+    def _tell_events(self, program: Program) -> None:
+        """Send the events since the last question, if the program wants them."""
+        waiting, self._events = self._events, []
+        for event in waiting if "events" in program.conversation.capabilities else ():
+            program.tell(EVENT, event)
 
     def _join(self) -> Program:
         """Start the program, and say hello to it."""
@@ -151,6 +158,7 @@ class ProgramClient(LLMClient):
         """Say farewell to the program, and kill what is left of it."""
         with suppress(BreachError):  # it matters to `graphbus conform` only
             if self._program:
+                self._tell_events(self._program)
                 self._program.leave("the session has ended")
         self._kill()
 

@@ -201,9 +201,11 @@ class Conversation:
             self.state = "closed"
 
     def time_is_up(self) -> BreachError:
-        """Return what the program has broken, as it has not answered or not ended in time."""
+        """Return what the program has broken, as it has not answered, read or ended in time."""
         if self.asked:
             return BreachError("GBNP-017", f"{self.asked.method} is not answered")
+        if self.state == "open":
+            return BreachError("GBNP-017", "it does not read its input")
         return BreachError("GBNP-081" if self.state == "left" else "GBNP-083", "it still runs")
 
     def take_end(self, status: int, log: str = "") -> None:

@@ -68,6 +68,7 @@ class Program:
         self._folder = Path(tempfile.mkdtemp(prefix="graphbus-agent-"))
         with ExitStack() as stack:
             stack.callback(self._remove_files)
+            _refuse_unseen(settings, root, sandbox)
             try:
                 self._started = sandbox.start(
                     _locate_command(settings, root),
@@ -209,6 +210,22 @@ class Program:
     def _remove_files(self) -> None:
         self._log.close()
         remove_tree(self._folder)
+
+
+def _refuse_unseen(settings: AgentProgram, root: Path, sandbox: Sandbox) -> None:
+    """Raise GBE465 for files that do not exist, and for a program that the sandbox would show without what it needs."""
+    name, found = settings.command[0], shutil.which(settings.command[0]) or ""
+    reason = next(
+        (f"`files` names {file}, which does not exist" for file in settings.files if not (root / file).exists()), ""
+    )
+    advice = "Correct the path, or remove it."
+    if "shims" in Path(found).parts and sandbox.tier != "process":
+        reason = "it is the shim of a version manager, whose programs the sandbox does not see"
+        advice = (
+            f"Write the full path of the program itself, e.g. what `pyenv which {name}` or `asdf which {name}` prints."
+        )
+    if reason:
+        raise ModelError("GBE465", program=name, reason=reason, advice=advice)
 
 
 def _locate_command(settings: AgentProgram, root: Path) -> list[str]:
