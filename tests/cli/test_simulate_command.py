@@ -251,3 +251,4 @@ def test_events_that_an_upgrade_cannot_read_are_named(
     assert "Violated: No event stays parked when all processes run one build." in said.out
     assert "kind: expected str, got nothing" in said.out
     assert "graphbus simulate --events events.jsonl --faults upgrade --upgrade ../new/.graphbus --seed" in said.err
+    assert "../new/" in said.err.partition(": error")[0]  # the place is in the build that cannot read them

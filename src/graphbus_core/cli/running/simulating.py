@@ -163,9 +163,13 @@ def _make_error(failure: Failure, subject: Subject, again: str) -> RunError:
 
 
 def _place_of(handler: str, subject: Subject) -> Place | None:
-    """Return the line of a handler, or of the class of an agent; None if it is not known."""
+    """Return the line of a handler, or of the class of an agent; None if it is not known.
+
+    Of two builds it is that of the second, which is the one on trial.
+    """
     agent, _, method = handler.partition(".")
-    for member in subject.members:
+    upgraded = subject.upgrade.members if subject.upgrade else ()
+    for member in (*upgraded, *subject.members):
         if member.name == agent:
             code = getattr(getattr(member.node, method or "_", None), "__code__", None)
             return member.place if code is None else Place(os.path.relpath(code.co_filename), code.co_firstlineno)
