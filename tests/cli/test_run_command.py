@@ -125,6 +125,24 @@ def test_json_is_one_document_and_talk_goes_to_stderr(run) -> None:
     assert READY[0] in done.err
 
 
+def test_with_json_what_code_of_the_project_prints_goes_to_stderr(shop: Path) -> None:
+    prints = """
+
+def prints():
+    import subprocess
+    print("printed")
+    os.write(1, b"written to the descriptor ")
+    subprocess.run(["echo", "printed by a child"], check=True)
+"""
+    with (shop / "main.py").open("a") as file:
+        file.write(prints)
+    words = [sys.executable, "-m", "graphbus_core", "run", "--json", "--entrypoint", "main:prints"]
+    done = subprocess.run(words, cwd=shop, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert json.loads(done.stdout)["entrypoint"] is None
+    assert "printed\n" in done.stderr
+    assert "written to the descriptor printed by a child\n" in done.stderr
+
+
 def test_a_failed_handler_shows_and_fails(run) -> None:
     done = run("--json", "--publish", "/Stock/Wanted", '{"count": 4}')
     assert done.status == 7

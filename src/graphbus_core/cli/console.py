@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from itertools import zip_longest
 from typing import IO, Any, Literal
 
@@ -213,6 +214,21 @@ def emit_json(document: object) -> None:
     show_status("")
     _emitted_documents.append(None)
     click.echo(_encode_json(document))
+
+
+@contextmanager
+def reserve_stdout() -> Iterator[None]:
+    """Within the block, send to stderr what code of the project and its child processes print: stdout is for a document."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _encode_json(document: object) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
@@ -259,7 +259,7 @@ class _Run:
         """Run the graph until its work is done or a signal comes, print the JSON document, and return the exit status."""
         options, one_shot = self._options, self._one_shot
         try:
-            with stop_on_signals() as patience:
+            with stop_on_signals() as patience, console.reserve_stdout() if options.as_json else nullcontext():
                 if self._link is not None:
                     self._link.listen(patience, self._write_line if options.is_interactive else console.print_line)
 
