@@ -9,7 +9,6 @@ import click
 from graphbus_core import settings
 from graphbus_core.cli import console
 from graphbus_core.hosting.imports import require_packages
-from graphbus_core.model.config import ServeConfig
 
 
 @click.command("mcp", short_help="Offer check, gate and more to coding agents over MCP.")
@@ -25,7 +24,7 @@ def mcp(*, allow_write: bool, is_http: bool, port: int) -> int:
 
     With --http each request needs the token in $GRAPHBUS_TOKEN; without this variable a new one is shown.
 
-    Exit status: 0 the client has left; 2 wrong usage; 7 the extra `mcp` is missing, or the port is taken.
+    Exit status: 0 the client has left, or a signal came; 2 wrong usage; 7 the extra `mcp` is missing, or the port is taken.
 
     \b
     Examples:
@@ -40,10 +39,7 @@ def mcp(*, allow_write: bool, is_http: bool, port: int) -> int:
     found = settings.load(root)
     artifacts = Path(root, found.artifacts)
     if is_http:
-        from graphbus_core.hosting.serving.address import find_token
-
-        token = find_token(ServeConfig(port=port), Path(root), artifacts)
-        serve_http(Path(root), artifacts, port, token, console.print_note, may_write=allow_write)
+        serve_http(Path(root), artifacts, port, console.print_note, may_write=allow_write)
     else:
         serve_stdio(Path(root), artifacts, may_write=allow_write)
     return 0

@@ -1,7 +1,7 @@
 """The tools of `graphbus mcp`: each is a command line of GraphBus, made from arguments that were checked.
 
 The arguments of a tool are a class, from which its JSON Schema is made. A path must lie in the project, and no argument can
-become an option.
+become an option. Contradictions are left to the command, which refuses them.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from graphbus_core.errors import UsageError
+
+_MOST_WORD_BYTES = 131_071
+"""The longest argument that Linux passes to a process."""
 
 
 class CommandLine(NamedTuple):
@@ -23,14 +26,15 @@ class CommandLine(NamedTuple):
     stdin: str = ""
 
 
-class _Arguments(Protocol):
+class _Arguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The arguments of a tool."""
 
     def _command_line(self, root: Path) -> CommandLine:
         """Return the command; raise UsageError (GBE169) if an argument is not allowed."""
+        raise NotImplementedError
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Check(_Arguments):
     """Find mistakes in the code of the agents, and between them. `paths`: files or folders; empty: the whole project."""
 
     paths: tuple[str, ...] = ()
@@ -39,7 +43,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return CommandLine(("check", "--json", "--", *_inside(root, self.paths or (".",))))
 
 
-class ContractDiff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ContractDiff(_Arguments):
     """Say what has changed in what agents promise each other, and whom it breaks. `old` and `new` are git revisions or artifact
     folders; without `new` it is the working tree."""
 
@@ -51,39 +55,36 @@ class ContractDiff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return CommandLine(("contract", "diff", "--json", "--", *states))
 
 
-class Gate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Gate(_Arguments):
     """Judge a change before it is made, as proposals of agents are judged; nothing is written. `patch` is a unified diff; or
-    `file` has its whole new text in `new_text`; or neither: the change is that of the working tree since `against` (HEAD).
-    `allow`: globs of further files that may change."""
+    `file` has its whole new text in `new_text`; or neither: the change is that of the working tree since `against` (HEAD), or
+    what is `staged`. `allow`: globs of further files that may change."""
 
-    patch: str = ""
+    patch: str | None = None
     file: str = ""
-    new_text: str = ""
+    new_text: str | None = None
     against: str = ""
+    staged: bool = False
     allow: tuple[str, ...] = ()
 
     def _command_line(self, root: Path) -> CommandLine:
-        options = [f"--allow={glob}" for glob in self.allow]
-        if self.patch:
-            return CommandLine(("gate", "--json", *options, "--patch=-"), self.patch)
-        if self.file:
-            return CommandLine(
-                ("gate", "--json", *options, "--new=-", "--", *_inside(root, [self.file])), self.new_text
-            )
-        since = [f"--against={self.against}"] if self.against else []
-        return CommandLine(("gate", "--json", *options, *since))
+        read = {"patch": "-" * (self.patch is not None), "new": "-" * (self.new_text is not None)}
+        options = _options(**read, against=self.against, staged=self.staged)
+        options += [f"--allow={glob}" for glob in self.allow]
+        files = _inside(root, [self.file] if self.file else [])
+        return CommandLine(("gate", "--json", *options, "--", *files), self.patch or self.new_text or "")
 
 
-class Inspect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Inspect(_Arguments):
     """Show the graph of the last build: agents, topics, edges. `agent`: only this one, with its whole contract."""
 
     agent: str = ""
 
     def _command_line(self, root: Path) -> CommandLine:
-        return CommandLine(("inspect", "--json", *([f"--agent={self.agent}"] if self.agent else [])))
+        return CommandLine(("inspect", "--json", *_options(agent=self.agent)))
 
 
-class Why(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Why(_Arguments):
     """Show which decision of a negotiation wrote a line, who proposed it and why; without `line`, all lines of the file."""
 
     file: str
@@ -94,7 +95,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return CommandLine(("why", "--json", "--", f"{file}:{self.line}" if self.line else file))
 
 
-class ShowNegotiations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ShowNegotiations(_Arguments):
     """List the proposals of a negotiation with their votes; without `session` the sessions that there are. `proposal`: one in
     full."""
 
@@ -102,30 +103,28 @@ class ShowNegotiations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     proposal: str = ""
 
     def _command_line(self, root: Path) -> CommandLine:
-        session = [f"--session={self.session}"] if self.session else [] if self.proposal else ["--sessions"]
-        about = ["--", self.proposal] if self.proposal else []
-        return CommandLine(("inspect-negotiation", "--json", *session, *about))
+        options = _options(session=self.session, sessions=not (self.session or self.proposal))
+        return CommandLine(
+            ("inspect-negotiation", "--json", *options, "--", *([self.proposal] if self.proposal else []))
+        )
 
 
-class Negotiate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Let the agents propose changes and vote on them, and write the accepted ones to the source files. `model`: as for
-    `--model`, for example "rules"; `dry_run`: write nothing."""
+class Negotiate(_Arguments):
+    """Let the agents propose changes and vote on them, and write the accepted ones to the source files. The settings of the
+    project say which model is asked, and what it may cost; `model` "rules" asks none. `dry_run`: write nothing."""
 
     paths: tuple[str, ...] = ()
-    model: str = ""
+    model: Literal["", "rules"] = ""
     intent: str = ""
     rounds: int = 0
-    max_usd: float = 1.0
     dry_run: bool = False
 
     def _command_line(self, root: Path) -> CommandLine:
-        options = [f"--max-usd={self.max_usd}", *(["--dry-run"] if self.dry_run else [])]
-        for name in ("model", "intent", "rounds"):
-            options += [f"--{name}={getattr(self, name)}"] if getattr(self, name) else []
+        options = _options(model=self.model, intent=self.intent, rounds=self.rounds, dry_run=self.dry_run)
         return CommandLine(("negotiate", "--json", *options, "--", *_inside(root, self.paths or (".",))))
 
 
-class RunCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunCall(_Arguments):
     """Start the graph of the last build, call a method of an agent and return its result. This runs the code of the project."""
 
     agent: str
@@ -175,12 +174,23 @@ def command_of(tool: McpTool, arguments: dict[str, Any], root: Path) -> CommandL
     """Return the command line of a call.
 
     Raises:
-        UsageError: GBE169, an argument is unknown, of the wrong type, or leaves the project.
+        UsageError: GBE169, an argument is unknown, of the wrong type, too long for a process, or leaves the project.
     """
     try:
-        return msgspec.convert(arguments, tool.arguments)._command_line(root)
+        command = msgspec.convert(arguments, tool.arguments)._command_line(root)
     except msgspec.ValidationError as error:
         raise UsageError("GBE169", value=tool.name, reason=str(error)) from None
+    for word in command.words:
+        if "\0" in word or len(word.encode(errors="replace")) > _MOST_WORD_BYTES:
+            reason = f"it has a NUL character, or more than {_MOST_WORD_BYTES:,} bytes"
+            raise UsageError("GBE169", value=f"{word[:20]!r}", reason=reason)
+    return command
+
+
+def _options(**values: str | int) -> list[str]:
+    """Return the options with a value; True stands for an option without one."""
+    given = {f"--{name.replace('_', '-')}": value for name, value in values.items() if value}
+    return [name if value is True else f"{name}={value}" for name, value in given.items()]
 
 
 def _inside(root: Path, paths: Iterable[str]) -> list[str]:

@@ -368,6 +368,10 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "Correct these lines, as the messages above say, and enter them again. The other lines were carried out.",
     ),
     "GBE689": ErrorText("{name} failed: {reason}.", "Correct the code and restart the graph, which is still running."),
+    "GBE690": ErrorText(
+        "The tool has no answer, because `graphbus {command}` was ended: {reason}.",
+        "Run `graphbus {command}` in a terminal, which shows what it prints besides its answer.",
+    ),
     "GBE695": ErrorText(
         "There is no agent {name} in this graph, so it cannot be run on its own.{suggestion}",
         "Use one of its agents: {known}.",
