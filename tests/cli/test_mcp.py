@@ -374,11 +374,13 @@ HELLO = message(
 )
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, None], ids=["SIGTERM", "SIGINT", "end of input"])
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, "end of input", "client gone"], ids=str)
 def test_when_the_server_ends_so_does_what_it_runs(waiting, end):
     """Also calls that wait for others do not start then."""
     words = [sys.executable, "-m", "graphbus_core", "mcp", "--allow-write"]
-    with subprocess.Popen(words, cwd=waiting, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+    with subprocess.Popen(
+        words, cwd=waiting, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as server:
         try:
             assert server.stdin
             assert server.stdout
@@ -390,11 +392,16 @@ def test_when_the_server_ends_so_does_what_it_runs(waiting, end):
                 server.stdin.write(message("tools/call", call, number))
             server.stdin.flush()
             pid_of_command(waiting)
-            if end:
+            if isinstance(end, signal.Signals):
                 server.send_signal(end)
             else:
+                if end == "client gone":
+                    server.stdout.close()
+                    server.stdin.write(message("tools/list", {}, 9))
                 server.stdin.close()
             assert server.wait(PATIENCE_S) == 0
+            assert server.stderr
+            assert server.stderr.read() == b""
         finally:
             server.kill()
     mark = str(waiting).encode()

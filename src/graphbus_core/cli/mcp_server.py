@@ -116,6 +116,10 @@ class Commands:
                 await process.wait()
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        transport: Any = process._transport  # type: ignore[attr-defined]  # asyncio closes it some turns later, if at all
+        transport.close()
+        await asyncio.sleep(0)
         self._running.discard(process)
 
     async def close(self) -> None:
@@ -221,13 +225,17 @@ def serve_stdio(root: Path, artifacts: Path, *, may_write: bool) -> None:
     server = make_server(commands, root, artifacts, may_write=may_write)
 
     async def serve() -> None:
-        async with stdio_server(stdin=cast(Any, lines)) as (reading, writing):
-            await server.run(reading, writing, server.create_initialization_options())
-        await commands.close()
+        try:
+            async with stdio_server(stdin=cast(Any, lines)) as (reading, writing):
+                await server.run(reading, writing, server.create_initialization_options())
+        finally:
+            await commands.close()
 
     def serve_and_stop() -> None:
         try:
             asyncio.run(serve())
+        except* BrokenPipeError:
+            pass  # the client is gone
         finally:
             signals.request_stop()
 
