@@ -31,7 +31,7 @@ from graphbus_core.editing.rungs.capability import (
     check_growth,
     count_guarded,
 )
-from graphbus_core.editing.rungs.capability.sources import AllowedPackages
+from graphbus_core.editing.rungs.capability.sources import AllowedPackages, AnalyzedFile
 from graphbus_core.editing.rungs.codes import Refusal, refusal_of_edit
 from graphbus_core.editing.rungs.removals import check_dropped, find_removals, is_declared
 from graphbus_core.editing.rungs.trial_environment import NotRun, RungVerdict, TreeState, shorten_output
@@ -235,13 +235,10 @@ class GateRun:
 
     def check_meaning(self, declared: tuple[SchemaChange, ...]) -> Refusal | None:
         """Refuse lines of an answer in the code, names that nothing defines, and bodies that are emptied undeclared."""
+        intended = self.emptied_as_declared(declared)
         for path, (before, after) in self.contents.items():
-            others = (new for other, (_, new) in self.contents.items() if other != path)
-            problem = (
-                nonsense.check_marks(path, before, after)
-                or self.check_names(path, before, after)
-                or nonsense.check_bodies(path, before, after, others, self.emptied_as_declared(declared))
-            )
+            problem = nonsense.check_marks(path, before, after) or self.check_names(path, before, after)
+            problem = problem or self.check_bodies(path, before, after, intended)
             if problem:
                 return problem
         return None
@@ -253,10 +250,22 @@ class GateRun:
 
     def check_names(self, path: str, before: bytes, after: bytes) -> Refusal | None:
         """Refuse names that nothing defines, in one file."""
-        old, new = self.surroundings
-        known = old.files.file(path, tree=SourceText(before, path).tree)
-        file = new.files.file(path, tree=SourceText(after, path).tree)
+        known, file = self.analyzed(path, before, after)
         return nonsense.check_names(known, file) if file else None
+
+    def check_bodies(self, path: str, before: bytes, after: bytes, intended: Set[str]) -> Refusal | None:
+        """Refuse functions that are emptied, in one file."""
+        known, file = self.analyzed(path, before, after)
+        others = (self.analyzed(other, *pair)[1] for other, pair in self.contents.items() if other != path)
+        return nonsense.check_bodies(known, file, filter(None, others), intended) if known and file else None
+
+    def analyzed(self, path: str, before: bytes, after: bytes) -> tuple[AnalyzedFile | None, AnalyzedFile | None]:
+        """Return a file before and after the change, with the scopes of its names."""
+        old, new = self.surroundings
+        return (
+            old.files.file(path, tree=SourceText(before, path).tree),
+            new.files.file(path, tree=SourceText(after, path).tree),
+        )
 
     def check_capability(self) -> RungVerdict:
         """G3: the code uses no power (network, files, processes ...) that it did not use before."""

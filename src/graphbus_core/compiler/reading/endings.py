@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-_NO_RETURN = frozenset({"exit", "quit", "_exit", "abort", "assert_never", "bail", "die", "fail", "panic", "skip"})
+NO_RETURN = frozenset({"exit", "quit", "_exit", "abort", "assert_never", "bail", "die", "fail", "panic", "skip"})
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -25,7 +25,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
 
 
 def reaches_end(body: Sequence[ast.stmt]) -> bool:
-    """True if execution can continue after the last statement. A call is taken to return, unless `_NO_RETURN` has its name."""
+    """True if execution can continue after the last statement. A call is taken to return, unless `NO_RETURN` has its name."""
     return all(map(_can_continue, body))
 
 
@@ -35,7 +35,7 @@ def _can_continue(statement: ast.stmt) -> bool:
         return False
     if isinstance(statement, ast.Expr):
         call = _call_of_statement(statement)
-        return call is None or getattr(call.func, "attr", getattr(call.func, "id", "")) not in _NO_RETURN
+        return call is None or getattr(call.func, "attr", getattr(call.func, "id", "")) not in NO_RETURN
     if isinstance(statement, ast.If | ast.Match | ast.Try | ast.TryStar):
         return any(map(reaches_end, _alternatives(statement))) and reaches_end(getattr(statement, "finalbody", ()))
     if isinstance(statement, ast.For | ast.AsyncFor | ast.While):

@@ -14,20 +14,20 @@ import ast
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from graphbus_core.compiler.reading import syntax
 from graphbus_core.compiler.reading.bodies import FunctionNode
-from graphbus_core.compiler.reading.endings import constant_truth, reaches_end
 from graphbus_core.compiler.rules.declared import names_in_annotation
 from graphbus_core.editing.rungs.capability.scopes import NameBinding, NameScope, NameScopes, annotations_of
 from graphbus_core.editing.rungs.capability.sources import BUILTINS, AnalyzedFile, name_of
 from graphbus_core.editing.rungs.codes import Refusal
+from graphbus_core.editing.rungs.effects import follow, is_generator
 from graphbus_core.editing.text.source_text import SourceText, definitions, tokenize_text, with_lf
 from graphbus_core.errors import did_you_mean
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_SCOPES = (*_FUNCTIONS, ast.Lambda, ast.ClassDef)
 
 # --- no effect ---------------------------------------------------------------------------------------
 
@@ -200,58 +200,58 @@ def _nodes_that_may_fail(file: AnalyzedFile) -> set[ast.AST]:
 
 # --- bodies that do nothing ----------------------------------------------------------------------------
 
-_IDLE_FUNCTIONS = BUILTINS - frozenset(
-    {"next", "map", "filter", "setattr", "delattr", "exec", "eval", "input", "open", "compile", "__import__", "super"}
-)
-"""Functions of Python that change nothing."""
-_IDLE_METHODS = frozenset(
-    {*("debug", "info", "warning", "error", "exception", "critical", "log"), "sleep", "NotImplementedError"}
-    | {*("get", "keys", "values", "items", "copy", "format", "strip", "lower", "upper", "split", "join", "suppress")}
-    | {*("capitalize", "casefold", "swapcase", "startswith", "endswith", "removeprefix", "removesuffix", "splitlines")}
-    | {*("lstrip", "rstrip", "rsplit", "ljust", "rjust", "zfill", "isoformat", "total_seconds", "expandtabs")}
-    | {name for name in dir(str) if name.startswith("is")}
-)
-"""Names of methods and functions that only log, wait or look something up."""
-_IDLE_FOR_OWN = _IDLE_METHODS | {name for kind in (str, tuple, frozenset) for name in dir(kind)}
-"""The same for objects that the function has made itself; a `replace` or `index` of another object may change something."""
 _NO_ARGUMENTS = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
 
 
-def check_bodies(
-    path: str, before: bytes, after: bytes, elsewhere: Iterable[bytes] = (), intended: Collection[str] = ()
-) -> Refusal | None:
-    """Refuse a function that did something and does nothing now: no statement left, or a constant in place of a result.
+class _Definition(NamedTuple):
+    """A function with its class, if it is a method."""
 
-    A function whose code has moved to another function of the same name, such as an override, is none; `elsewhere` are the
-    other changed files. `intended` are the functions that may be emptied.
+    node: FunctionNode
+    owner: ast.ClassDef | None
+
+
+def check_bodies(
+    old: AnalyzedFile, new: AnalyzedFile, elsewhere: Iterable[AnalyzedFile] = (), intended: Collection[str] = ()
+) -> Refusal | None:
+    """Refuse a function that did something and does nothing now, because nothing that can run takes effect.
+
+    A function whose code has moved to another function of the same name, such as an override, is none.
+
+    Args:
+        old: The file before.
+        new: The file after.
+        elsewhere: The other changed files.
+        intended: The functions that may be emptied.
     """
-    old, new = _functions_in([before]), _functions_in([after])
+    before, after = _functions_in(old), _functions_in(new)
+    concerned = _concerned(old, new, after)
     moved = {
-        each.name for name, each in _functions_in([after, *elsewhere]).items() if name not in old and not is_idle(each)
+        each.node.name
+        for file in (new, *elsewhere)
+        for name, each in _functions_in(file).items()
+        if name not in before and not is_idle(file, each.node, each.owner)
     }
-    for name, function in new.items():
-        known = old.get(name)
-        is_emptied = known is not None and is_idle(function) and not is_idle(known) and function.name not in moved
-        if is_emptied and name not in intended and not is_overload(function):
+    for name, function in after.items():
+        known = before.get(name)
+        is_free = name not in concerned or name in intended or function.node.name in moved or is_overload(function.node)
+        if known and not is_free and _is_emptied(old, known, new, function):
             message = (
-                f"{name} does something now, and would do nothing: its body would be empty, only log, or return the same for "
-                "every call. Keep what it does; if nobody needs it, delete it."
+                f"{name} does something now, and would do nothing: nothing that can run in its body would take effect, or it "
+                "would return the same for every call. Keep what it does; if nobody needs it, delete it."
             )
-            return Refusal("G2.emptied", message, path, function.lineno)
+            return Refusal("G2.emptied", message, new.path, function.node.lineno)
     return None
 
 
-def _functions_in(files: Iterable[bytes]) -> dict[str, FunctionNode]:
-    """Return the functions of some files by qualified name, of several the last; a lambda or constant with a name is one too."""
-    found: dict[str, FunctionNode] = {}
-    for data in files:
-        tree = syntax.parse(data)
-        sites = list(definitions(tree))
-        classes = ((f"{site.name}.", site.node.body) for site in sites if isinstance(site.node, ast.ClassDef))
-        named = [each for prefix, body in [("", tree.body), *classes] for each in _assigned_functions(prefix, body)]
-        named += [(site.name, site.node) for site in sites if isinstance(site.node, _FUNCTIONS)]
-        found |= sorted(named, key=lambda each: each[1].lineno)
-    return found
+def _functions_in(file: AnalyzedFile) -> dict[str, _Definition]:
+    """Return the functions of a file by qualified name, of several the last; a lambda or constant with a name is one too."""
+    sites = list(definitions(file.tree))
+    classes = {site.name: site.node for site in sites if isinstance(site.node, ast.ClassDef)}
+    blocks = [("", file.tree.body), *((f"{name}.", node.body) for name, node in classes.items())]
+    named = [each for prefix, body in blocks for each in _assigned_functions(prefix, body)]
+    named += [(site.name, site.node) for site in sites if isinstance(site.node, _FUNCTIONS)]
+    named.sort(key=lambda each: each[1].lineno)
+    return {name: _Definition(node, classes.get(name.rpartition(".")[0])) for name, node in named}
 
 
 def _assigned_functions(prefix: str, body: list[ast.stmt]) -> Iterator[tuple[str, FunctionNode]]:
@@ -266,125 +266,79 @@ def _assigned_functions(prefix: str, body: list[ast.stmt]) -> Iterator[tuple[str
                     yield prefix + target.id, ast.copy_location(function, statement)
 
 
+def _concerned(old: AnalyzedFile, new: AnalyzedFile, functions: Mapping[str, _Definition]) -> set[str]:
+    """Return the functions that the change of a file may concern: changed ones, and what names one of them, in as many steps."""
+    known = Counter(map(ast.dump, _parts_of(old.tree)))
+    parts = {name: _names_in(function.node) for name, function in functions.items()}
+    changed = {name for each in _parts_of(new.tree) if not known[ast.dump(each)] for name in _bound_by(each)}
+    count = -1
+    while count != len(changed):
+        count = len(changed)
+        changed |= {functions[name].node.name for name, names in parts.items() if not names.isdisjoint(changed)}
+    return {name for name, function in functions.items() if function.node.name in changed}
+
+
+def _parts_of(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield the statements of a module and of its classes."""
+    waiting: list[ast.stmt] = list(tree.body)
+    for statement in waiting:
+        yield statement
+        waiting += statement.body if isinstance(statement, ast.ClassDef) else []
+
+
+def _bound_by(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement of a module or class defines."""
+    if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield statement.name
+    else:
+        yield from _names_in(statement)
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    """Return the names and attributes in a node."""
+    found = {
+        getattr(each, "id", "") or getattr(each, "attr", "") or getattr(each, "name", "") for each in ast.walk(node)
+    }
+    return found | {each.asname or each.name for each in ast.walk(node) if isinstance(each, ast.alias)}
+
+
 def is_overload(function: FunctionNode) -> bool:
     """True for a signature of `typing.overload`, which has no body."""
     return any(name_of(decorator) == "overload" for decorator in function.decorator_list)
 
 
-def is_idle(function: FunctionNode) -> bool:
-    """True if calling a function changes nothing, and its result does not depend on its arguments."""
-    live = list(live_nodes(function.body))
-    tainted = _names_from_arguments(function, live)
-    own = {node.id for node in live if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)} - tainted
-    if any(_acts(node, tainted, own) for node in live if node not in function.body or not isinstance(node, ast.Raise)):
+def is_idle(file: AnalyzedFile, function: FunctionNode, owner: ast.ClassDef | None = None) -> bool:
+    """True if calling a function changes and refuses nothing, and its result does not depend on its arguments."""
+    course = follow(file, function, owner)
+    return not (course.acts or course.refuses or course.returns)
+
+
+def _is_emptied(old: AnalyzedFile, known: _Definition, new: AnalyzedFile, function: _Definition) -> bool:
+    """True if a function did something that counts, and nothing takes its place."""
+    does = follow(new, function.node, function.owner)
+    kept = does.acts or does.returns or does.refuses
+    is_lazy = is_generator(function.node) and not is_generator(known.node)
+    if kept and not is_lazy and does.acts:
         return False
-    results = {ast.dump(node.value or ast.Constant(None)) for node in live if isinstance(node, ast.Return)}
-    if reaches_end(function.body):
-        results.add(ast.dump(ast.Constant(None)))
-    return len(results) < 2 or not any(_depends(_condition_of(node), tainted) for node in live)
+    did = follow(old, known.node, known.owner)
+    if not (did.acts or did.returns or did.refuses):
+        return False
+    is_procedure = did.acts and not did.gives_result
+    decorators = {name_of(each) for each in function.node.decorator_list}
+    if is_lazy and is_procedure and not decorators & {"contextmanager", "asynccontextmanager", "fixture"}:
+        return True  # whoever called it for its effect only makes a generator now
+    if does.acts or (does.returns and not is_procedure):
+        return False
+    if does.returns:
+        return not _is_result_used(new, function.node.name)
+    return not (does.refuses and did.refuses)
 
 
-def _acts(node: ast.AST, tainted: set[str], own: set[str]) -> bool:
-    """True for a node that changes something, raises, or returns a value that depends on the arguments.
-
-    Args:
-        node: A node of the function's body.
-        tainted: The names whose values depend on the arguments.
-        own: The other local names; to change what they hold is no effect.
-    """
-    if isinstance(node, ast.Call):
-        return not is_idle_call(node, tainted, own)
-    if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
-        root: ast.AST = node
-        while isinstance(root, ast.Attribute | ast.Subscript):
-            root = root.value
-        return not (isinstance(root, ast.Name) and root.id in own)
-    if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom | ast.Assert | ast.Await):
-        value = node.test if isinstance(node, ast.Assert) else node.value
-        return _depends(value, tainted) and not (isinstance(node, ast.Await) and isinstance(value, ast.Call))
-    return isinstance(node, ast.Raise | ast.Global | ast.Nonlocal)
-
-
-def is_idle_call(call: ast.Call, tainted: set[str], own: Set[str] = frozenset()) -> bool:
-    """True for a call that only logs, looks something up, or makes an object of constants; the arguments as for `_acts`."""
-    name = name_of(call)
-    if name[:1].isupper() and name not in BUILTINS:
-        return not any(_depends(each, tainted) for each in (*call.args, *(each.value for each in call.keywords)))
-    if isinstance(call.func, ast.Name):
-        return name in _IDLE_FUNCTIONS or name in _IDLE_METHODS
-    is_own = isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") in ("self", "cls")
-    root = _root_of(call.func)
-    if isinstance(root, ast.Constant | ast.JoinedStr):
-        return True
-    is_made_here = isinstance(root, ast.Name) and root.id in own | {"str", "repr", "bytes"}
-    return name in (_IDLE_FOR_OWN if is_made_here else _IDLE_METHODS) and (name == "log" or not is_own)
-
-
-def _root_of(node: ast.AST) -> ast.AST:
-    """Return the expression with which a chain such as `name.strip()[0].upper` begins."""
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node
-
-
-def _condition_of(node: ast.AST) -> ast.AST | None:
-    """Return the part of a statement that decides which of its blocks run; None for a statement without blocks."""
-    if isinstance(node, ast.Try | ast.TryStar):
-        return node
-    return getattr(node, "test", None) or getattr(node, "subject", None) or getattr(node, "iter", None)
-
-
-def _depends(node: ast.AST | None, names: set[str]) -> bool:
-    """True if an expression reads one of these names."""
-    return node is not None and any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(node))
-
-
-def live_nodes(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
-    """Yield the nodes of a body that can run with it: not those after a `return`, below `if False`, or in inner functions."""
-    for statement in body:
-        if not _is_constant_statement(statement):
-            yield from _live_below(statement)
-        if not reaches_end([statement]):
-            return
-
-
-def _live_below(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    if isinstance(node, _SCOPES):
-        return
-    skipped = _field_that_never_runs(node)
-    for field, value in ast.iter_fields(node):
-        if field != skipped and isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-            yield from live_nodes(value)
-        elif field != skipped:
-            for child in value if isinstance(value, list) else [value]:
-                yield from _live_below(child) if isinstance(child, ast.AST) else ()
-                if isinstance(node, ast.BoolOp) and constant_truth(child) is isinstance(node.op, ast.Or):
-                    break  # the operands after it are never evaluated
-
-
-def _field_that_never_runs(node: ast.AST) -> str:
-    """Return the field with the block that a constant condition keeps from running; empty if every block can run."""
-    if isinstance(node, ast.For) and constant_truth(node.iter) is False:
-        return "body"
-    truth = constant_truth(node.test) if isinstance(node, ast.If | ast.While | ast.IfExp) else None
-    return "" if truth is None else "orelse" if truth else "body"
-
-
-def _names_from_arguments(function: FunctionNode, live: list[ast.AST]) -> set[str]:
-    """Return the parameters of a function, and the local names whose values come from them."""
-    found = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
-    count = -1
-    while count != len(found):
-        count = len(found)
-        for node in live:
-            value = getattr(node, "iter", None) or getattr(node, "context_expr", None) or getattr(node, "value", None)
-            if isinstance(value, ast.AST) and _depends(value, found):
-                bound = [
-                    getattr(node, "target", None),
-                    getattr(node, "optional_vars", None),
-                    *getattr(node, "targets", []),
-                ]
-                names = (each for target in filter(None, bound) for each in ast.walk(target))
-                found |= {each.id for each in names if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    return found
+def _is_result_used(file: AnalyzedFile, name: str) -> bool:
+    """True if some code of a file uses what a function of this name returns."""
+    calls = [node for node in file.nodes if isinstance(node, ast.Call) and name_of(node) == name]
+    dropped = {id(node.value) for node in file.nodes if isinstance(node, ast.Expr)}
+    dropped |= {
+        id(node.value.value) for node in file.nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Await)
+    }
+    return any(id(call) not in dropped for call in calls)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Set
 from functools import cached_property
+from typing import NamedTuple
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading.below import key_access
 from graphbus_core.compiler.reading.bodies import CHANGING_METHODS, FunctionNode
+from graphbus_core.editing.rungs.capability.sources import AllowedPackages, AnalyzedFile, AnalyzedFiles
 from graphbus_core.editing.rungs.codes import Refusal
-from graphbus_core.editing.rungs.nonsense import is_idle_call, live_nodes
-from graphbus_core.errors import BuildError
+from graphbus_core.editing.rungs.effects import EVERYTHING, Course, follow
+from graphbus_core.editing.text.source_text import definitions
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, SourceSpan, Subscription
 from graphbus_core.model.proposals import DEEDS, Removal, SchemaChange, describe_removals
 
@@ -37,13 +39,22 @@ _CHANGING = CHANGING_METHODS | {
 }
 
 
+class _Function(NamedTuple):
+    """A method with its file and class."""
+
+    file: AnalyzedFile
+    node: FunctionNode
+    owner: ast.ClassDef | None
+
+
 def find_removals(before: Project, after: Project) -> tuple[Removal, ...]:
     """Return what each handler and public method that a change concerns no longer does, in the order of the agents."""
     found: list[Removal] = []
+    files = [AnalyzedFiles(each.index, each.reader, AllowedPackages(frozenset())) for each in (before, after)]
     for old in before.definitions:
         new = after.agent(old.name)
         if new is not None and new is not old:
-            sides = _AgentDeeds(old, before), _AgentDeeds(new, after)
+            sides = _AgentDeeds(old, before, files[0]), _AgentDeeds(new, after, files[1])
             found += _removals_of_handlers(*sides)
             found += _removals_of_methods(*sides)
     return tuple(found)
@@ -72,9 +83,10 @@ def _removals_of_handlers(old: _AgentDeeds, new: _AgentDeeds) -> Iterator[Remova
     """Yield what an agent no longer does with the events of a topic, whichever of its methods did it."""
     for topic in dict.fromkeys(each.topic for each in old.agent.subscriptions if each.topic):
         handlers = old.handlers(topic)
-        did, does = old.of_handlers(handlers), new.of_handlers(new.handlers(topic, {each.method for each in handlers}))
+        now = new.handlers(topic, {each.method for each in handlers})
+        did, does = old.of_handlers(handlers), new.of_handlers(now)
         lost = _lost(did, does, new)
-        keeps_nothing = not _keeps_something(did, does)
+        keeps_nothing = not _keeps_something(old, handlers, new, now)
         if lost or keeps_nothing:
             method = f"{old.agent.name}.{handlers[0].method}"
             yield Removal(method=method, topic=topic, keeps_nothing=keeps_nothing, lost=lost)
@@ -100,80 +112,90 @@ def _lost(did: _Deeds, does: _Deeds, new: _AgentDeeds) -> dict[str, tuple[str, .
     return {kind: tuple(names) for kind, names in lost.items() if names}
 
 
-def _keeps_something(did: _Deeds, does: _Deeds) -> bool:
-    """True if a handler still does something of what it did, or did nothing but log."""
+def _keeps_something(old: _AgentDeeds, handlers: list[Subscription], new: _AgentDeeds, now: list[Subscription]) -> bool:
+    """True if something that a handler did still takes effect, or if it did nothing but log."""
+    did, does = old.of_handlers(handlers, only_effective=True), new.of_handlers(now, only_effective=True)
     acts, acts_now = (
         {(kind, name) for kind in deeds.keys() - {"reads", *_HIDDEN} for name in deeds[kind]} for deeds in (did, does)
     )
-    reads, reads_now = did.get("reads", set()), does.get("reads", set())
     if not acts:
-        return not reads or bool(reads_now) or bool(does.get("any reads"))
-    return bool(acts_now) and bool(acts & acts_now or reads & reads_now or does.get("any reads"))
+        read, reads = old.of_handlers(handlers).get("reads"), new.of_handlers(now)
+        return not read or bool(reads.get("reads")) or bool(reads.get("any reads"))
+    is_read = did.get("reads", set()) & does.get("reads", set()) or does.get("any reads")
+    return bool(acts_now) and bool(acts & acts_now or is_read)
 
 
 class _AgentDeeds:
     """What the methods of an agent do, in one version of the project."""
 
-    def __init__(self, agent: AgentDefinition, project: Project) -> None:
+    def __init__(self, agent: AgentDefinition, project: Project, files: AnalyzedFiles) -> None:
         self.agent = agent
         self._project = project
-        self._trees: dict[str, dict[int, FunctionNode]] = {}
+        self._files = files
+        self._functions: dict[str, dict[int, _Function]] = {}
+        self._courses: dict[str, Course] = {}
 
     def handlers(self, topic: str, methods: Set[str] = frozenset()) -> list[Subscription]:
         """Return the subscriptions of a topic, and those of these methods, whose topic may have another name now."""
         return [each for each in self.agent.subscriptions if each.topic == topic or each.method in methods]
 
-    def of_handlers(self, handlers: list[Subscription]) -> _Deeds:
-        """Return what the handlers of a topic do together, the reading of the payload included."""
+    def of_handlers(self, handlers: list[Subscription], *, only_effective: bool = False) -> _Deeds:
+        """Return what the handlers of a topic do together, the reading of the payload included.
+
+        `only_effective` leaves out what has no effect, such as a key that is read for nothing.
+        """
         found: _Deeds = {}
         for each in handlers:
-            _add(found, self.of_method(each.method))
+            _add(found, self.of_method(each.method, only_effective=only_effective))
             method = self.agent.method(each.method)
-            keys, is_all = _keys_read_of_arguments(self._function(method.span) if method else None)
-            _add(
-                found, {"reads": {*each.named, *keys}, "any reads": set() if is_all or each.reads_all_known else {"?"}}
-            )
+            function = self._function(method.span) if method else None
+            keys, is_all = _keys_read_of_arguments(function.node if function else None)
+            reads, used = {*each.named, *keys}, self._course(method).used if method else frozenset()
+            if only_effective and used != EVERYTHING:
+                reads = {key for key in reads if not used.isdisjoint((key, f"[{key}]"))}
+            _add(found, {"reads": reads, "any reads": set() if is_all or each.reads_all_known else {"?"}})
         return found
 
-    def of_method(self, name: str, seen: frozenset[str] = frozenset()) -> _Deeds:
-        """Return what a method does, together with the methods that it calls on `self`; nothing for one that does not exist."""
-        found: _Deeds = {}
+    def of_method(self, name: str, *, only_effective: bool = False) -> _Deeds:
+        """Return what a method does, together with the functions that it calls; nothing for one that does not exist."""
         method = self.agent.method(name)
-        if method is None or name in seen:
-            return found
-        _add(found, self._own_deeds(method))
-        for inner in list(found.get("runs", ())):
-            _add(found, {**self.of_method(inner, seen | {name}), "returns": set()})
-        return found
+        return self._deeds(method, only_effective=only_effective) if method else {}
 
     @cached_property
     def _methods(self) -> frozenset[str]:
         return frozenset(method.name for method in self.agent.methods)
 
-    def _own_deeds(self, method: MethodSpec) -> _Deeds:
-        """Return what the body of a method does, without the methods that it calls on `self`."""
-        agent, function = self.agent, self._function(method.span)
-        nodes = _nodes_that_run(function) if function else []
-        lines = {line for node in nodes if isinstance(node, ast.expr) for line in _lines_of(node)}
+    def _deeds(self, method: MethodSpec, *, only_effective: bool) -> _Deeds:
+        """Return what can run with a method; `only_effective`: and takes effect."""
+        agent, course = self.agent, self._course(method)
+        effective = course.effective | {node.func for node in course.effective if isinstance(node, ast.Call)}
+        nodes = {node: path for node, path in course.live.items() if not only_effective or node in effective}
+        lines = {(path, line) for node, path in nodes.items() if isinstance(node, ast.expr) for line in _lines_of(node)}
         found: _Deeds = {
             "publishes": {
                 each.topic or "a computed topic"
                 for each in agent.publications
-                if each.method == method.name and not each.is_declared and each.span.line in lines
+                if not each.is_declared and (each.span.path, each.span.line) in lines
             },
             "calls": {
-                f"{each.agent}.{each.method}"
-                for each in agent.calls
-                if _is_inside(each.span, method.span) and each.span.line in lines
+                f"{each.agent}.{each.method}" for each in agent.calls if (each.span.path, each.span.line) in lines
             },
             "returns": {field.name for each in method.returned if each.shape for field in each.shape.fields},
         }
         for node in nodes:
-            for kind, name in self._deeds_of(node):
+            for kind, name in self._deeds_of(node, is_effective=node in course.effective):
                 found.setdefault(kind, set()).add(name)
         return found
 
-    def _deeds_of(self, node: ast.AST) -> Iterator[tuple[str, str]]:
+    def _course(self, method: MethodSpec) -> Course:
+        """Return what a call of a method may do; nothing if its file cannot be read."""
+        if method.name not in self._courses:
+            function = self._function(method.span)
+            nothing = Course(False, False, False, False, {}, frozenset(), frozenset())
+            self._courses[method.name] = follow(function.file, function.node, function.owner) if function else nothing
+        return self._courses[method.name]
+
+    def _deeds_of(self, node: ast.AST, *, is_effective: bool) -> Iterator[tuple[str, str]]:
         """Yield kind and name of what one node does: raise, use or set an attribute of `self`, or call something."""
         if isinstance(node, ast.Raise) and node.exc is not None:
             yield "raises", ast.unparse(node.exc.func if isinstance(node.exc, ast.Call) else node.exc)
@@ -185,25 +207,26 @@ class _AgentDeeds:
             owner = _attribute_of_self(node.func.value)
             if owner and node.func.attr in _CHANGING:
                 yield "sets", owner
-            elif getattr(node.func.value, "id", "") != "self" and not is_idle_call(node, set()):
+            elif getattr(node.func.value, "id", "") != "self" and is_effective:
                 yield "other", ast.unparse(node.func)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not is_idle_call(node, set()):
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and is_effective:
             yield "other", node.func.id
 
-    def _function(self, span: SourceSpan) -> FunctionNode | None:
-        """Return the syntax tree of the method at a place; None if its file cannot be read."""
-        if span.path not in self._trees:
-            try:
-                nodes = ast.walk(self._project.source(span.path).parse())
-            except BuildError:
-                nodes = iter(())
-            self._trees[span.path] = {
-                min([node.lineno, *(each.lineno for each in node.decorator_list)]): node
-                for node in nodes
-                if isinstance(node, _FUNCTIONS)
+    def _function(self, span: SourceSpan) -> _Function | None:
+        """Return the method at a place; None if its file cannot be read."""
+        if span.path not in self._functions:
+            file = self._files.file(span.path)
+            sites = list(definitions(file.tree)) if file else []
+            classes = {site.name: site.node for site in sites if isinstance(site.node, ast.ClassDef)}
+            self._functions[span.path] = {
+                min([site.node.lineno, *(each.lineno for each in site.node.decorator_list)]): _Function(
+                    file, site.node, classes.get(site.name.rpartition(".")[0])
+                )
+                for site in sites
+                if file and isinstance(site.node, _FUNCTIONS)
             }
-        found = self._trees[span.path]
-        return found.get(span.line) or next((each for each in found.values() if each.lineno == span.line), None)
+        found = self._functions[span.path]
+        return found.get(span.line) or next((each for each in found.values() if each.node.lineno == span.line), None)
 
 
 def _keys_read_of_arguments(function: FunctionNode | None) -> tuple[set[str], bool]:
@@ -229,28 +252,10 @@ def _attribute_of_self(node: ast.AST) -> str:
     return ""
 
 
-def _is_inside(inner: SourceSpan, outer: SourceSpan) -> bool:
-    """True if a place lies in another one."""
-    return inner.path == outer.path and outer.line <= inner.line <= outer.end_line
-
-
 def _add(found: _Deeds, more: _Deeds) -> None:
     """Add what another method does."""
     for kind, names in more.items():
         found.setdefault(kind, set()).update(names)
-
-
-def _nodes_that_run(function: FunctionNode) -> list[ast.AST]:
-    """Return the nodes of a function that can run with it: not code behind a `return`, nor inner functions that nobody names."""
-    nodes = list(live_nodes(function.body))
-    for node in nodes:  # grows while it is read
-        if isinstance(node, ast.Lambda):
-            nodes += ast.walk(node.body)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
-            isinstance(each, ast.Name) and each.id == node.name for each in nodes
-        ):
-            nodes += live_nodes(node.body)
-    return nodes
 
 
 def _lines_of(node: ast.expr) -> range:

@@ -1,0 +1,278 @@
+"""What one walk through a function notes: effects, what decides about them, and the objects that the code makes."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
+
+from graphbus_core.editing.rungs.capability.sources import name_of
+from graphbus_core.editing.rungs.effects.values import NOTHING, Function, Labels, Scope, Value, join
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_MOST_STEPS = 20_000
+
+
+class TooLong(Exception):  # noqa: N818 - ends the walk
+    """There is too much to follow."""
+
+
+class Loop:
+    """The names at each `break` and `continue` of a loop."""
+
+    def __init__(self) -> None:
+        self.breaks: list[dict[str, Value]] = []
+        self.continues: list[dict[str, Value]] = []
+
+
+class Call:
+    """What one call has returned so far; `depends_on` is what decides between its results."""
+
+    def __init__(self) -> None:
+        self.results: list[Value] = []
+        self.depends_on: Labels = NOTHING
+        self.loops: list[Loop] = []
+        self.is_split = False
+        self.split_on: Labels = NOTHING
+
+
+class Catching(NamedTuple):
+    """A block that catches exceptions.
+
+    Attributes:
+        scope: The call that the block belongs to.
+        types: What it catches: names of exceptions; empty for all.
+        names: The local names at each place where the block may be left.
+    """
+
+    scope: Scope
+    types: tuple[str, ...]
+    names: list[dict[str, Value]]
+
+    def catches(self, name: str) -> bool:
+        """True if an exception of this name is caught, as far as Python itself defines it."""
+        kind = getattr(builtins, name, None)
+        known = [getattr(builtins, each, None) for each in self.types]
+        return not self.types or name in self.types or any(
+            each is BaseException or each is Exception or (kind and each and issubclass(kind, each)) for each in known
+        )  # fmt: skip
+
+
+class Notes:
+    """The notes of a walk; the classes that derive from it follow the parts of the code."""
+
+    def __init__(self) -> None:
+        self.live: dict[ast.AST, str] = {}
+        self.effective: set[ast.AST] = set()
+        self.used: Labels = NOTHING
+        self.acts = self.refuses = False
+        self.holds: dict[ast.AST, Value] = {}  # what the objects made at a site hold
+        self.changed: set[ast.AST] = set()
+        self.conditions: list[Labels] = []
+        self.may_raise = False
+        self._steps = 0
+        self._active: list[ast.AST] = []
+        self.scope: Scope
+        self.call = self.result = Call()
+        self.catching: list[Catching] = []
+
+    @contextmanager
+    def earlier(self) -> Iterator[None]:
+        """Follow what has run before the call, whose effects are none of the call."""
+        state = self.acts, self.refuses, set(self.effective), self.used
+        try:
+            yield
+        finally:
+            self.acts, self.refuses, self.effective, self.used = state
+
+    def act(self, node: ast.AST, labels: Labels) -> None:
+        """Note that a node takes effect, under the present conditions."""
+        self.acts = True
+        self._note_effect(node, labels)
+
+    def _note_effect(self, node: ast.AST, labels: Labels) -> None:
+        self.effective.add(node)
+        self.live[node] = self.scope.file.path
+        self.used = self.used.union(labels, self.call.split_on, *self.conditions)
+
+    def note_raise(self, node: ast.AST, labels: Labels, name: str = "") -> None:
+        """Note that a node raises; what always does, or is caught, does not count."""
+        is_caught = any(each.catches(name) for each in self.catching)
+        if not is_caught and (self.conditions or self.call.is_split):
+            self.refuses = True
+            self._note_effect(node, labels)
+
+    def note_result(self, value: Value) -> None:
+        """Note a result of the present call, and what decides that it is this one."""
+        self.call.results.append(value)
+        self.call.depends_on = self.call.depends_on.union(self.call.split_on, *self.conditions)
+
+    def forget_attributes(self) -> None:
+        """Forget what the attributes of `self` hold, which other code may have changed."""
+        self.scope.names = {name: value for name, value in self.scope.names.items() if not name.startswith(".")}
+
+    def made(self, site: ast.AST, content: Value, *, known: tuple[Any, ...] = (), truth: bool | None = None) -> Value:
+        """Return a new object that is made at a site."""
+        self.holds[site] = join([self.holds[site], content]) if site in self.holds else content
+        if site in self.changed:
+            known, truth = (), None
+        return Value(known=known, truth=truth, sites=frozenset({site}), is_foreign=False)
+
+    def put(self, value: Value, content: Value) -> None:
+        """Note that an object holds something more."""
+        for site in value.sites:
+            held = self.holds.get(site)
+            self.holds[site] = join([held, content]) if held else content
+        self.changed |= value.sites
+
+    def element(self, value: Value) -> Value:
+        """Return what an item or attribute of a value may be."""
+        held = [self.holds[site] for site in value.sites if site in self.holds]
+        if value.is_foreign or not value.sites:
+            held.append(Value(value.labels, is_foreign=value.is_foreign))
+        return join(held)._replace(labels=join(held).labels | value.labels)
+
+    def labels_of(self, value: Value, seen: frozenset[ast.AST] = frozenset()) -> Labels:
+        """Return what a value depends on, what it holds included."""
+        inner = [self.holds[site] for site in value.sites - seen if site in self.holds]
+        for function in value.functions:
+            if function.node not in seen:
+                names = {node.id for node in ast.walk(function.node) if isinstance(node, ast.Name)}
+                homes = ((name, function.scope.holder(name)) for name in names)
+                inner += [home.names[name] for name, home in homes if home]
+                inner += [*function.given, *function.self_value]
+        seen = seen.union(value.sites, (function.node for function in value.functions))
+        return value.labels.union(*(self.labels_of(each, seen) for each in inner))
+
+    def is_known(self, value: Value) -> bool:
+        """True if a value is always the same here."""
+        return bool(value.known) and self.changed.isdisjoint(value.sites)
+
+    def sure(self, value: Value) -> Value:
+        """Return a value without what is no longer sure about it."""
+        return value if self.is_known(value) else value._replace(known=(), truth=self._kept_truth(value))
+
+    def _kept_truth(self, value: Value) -> bool | None:
+        return value.truth if self.changed.isdisjoint(value.sites) else None
+
+    def truth(self, value: Value) -> bool | None:
+        """Return the truth value of a value; None if it is not always the same."""
+        if self.is_known(value):
+            return bool(value.known[0])
+        only_function = value.functions and not value.is_foreign and not value.sites
+        return True if only_function else self._kept_truth(value)
+
+    def step(self, node: ast.AST) -> None:
+        """Note that a node can run; raises TooLong if there are too many."""
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise TooLong
+        self.live.setdefault(node, self.scope.file.path)
+
+    def depends_on(self) -> Labels:
+        """Return what decides whether the present place is reached."""
+        return self.call.split_on.union(*self.conditions)
+
+    @contextmanager
+    def under(self, labels: Labels) -> Iterator[None]:
+        """Follow what runs only under a condition that depends on `labels`."""
+        self.conditions.append(labels)
+        try:
+            yield
+        finally:
+            self.conditions.pop()
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Keep the conditions that are added inside to the inside."""
+        count = len(self.conditions)
+        try:
+            yield
+        finally:
+            del self.conditions[count:]
+
+    # --- what the other parts of the walk do ------------------------------------------------
+
+    @abstractmethod
+    def block(self, statements: Sequence[ast.stmt]) -> bool:
+        """Follow statements; True if execution can continue after them."""
+
+    @abstractmethod
+    def store(self, target: ast.expr, value: Value) -> None:
+        """Store a value in a name, attribute, item, or each of several."""
+
+    @abstractmethod
+    def item(self, items: Value) -> Value:
+        """Iterate a value, and return what its items may be."""
+
+    @abstractmethod
+    def eval(self, node: ast.expr) -> Value:
+        """Follow an expression, and return what is known of its value.
+
+        Raises:
+            Raised: It raises in every run.
+        """
+
+    @abstractmethod
+    def attribute(self, owner: Value, node: ast.Attribute) -> Value:
+        """Return the value of an attribute."""
+
+    @abstractmethod
+    def member(self, owner: Value, name: str) -> Value | None:
+        """Return a method or constant of a class of the project; None for any other attribute of its objects."""
+
+    @abstractmethod
+    def item_by_key(self, owner: Value, key: Value) -> Value:
+        """Return `owner[key]`; a constant key is one of the labels of the result."""
+
+    @abstractmethod
+    def combine(self, kind: ast.operator, left: Value, right: Value) -> Value:
+        """Return the result of an operator."""
+
+    @abstractmethod
+    def invoke(self, function: Function, args: Sequence[Value], named: dict[str, Value], rest: Value | None) -> Value:
+        """Follow a call of a function of the project; `rest` is what `*` and `**` pass. A generator only becomes work.
+
+        Raises:
+            Raised: It raises in every run.
+        """
+
+    @abstractmethod
+    def consume(self, value: Value) -> Value:
+        """Run what waits in a generator or coroutine, and return its result or items."""
+
+    @abstractmethod
+    def hand_over(self, value: Value) -> None:
+        """Run what other code may run that gets a value, and forget what is known of its content."""
+
+    @abstractmethod
+    def decorate(self, value: Value, node: ast.AST) -> Value:
+        """Return what the decorators of the project make of a function; any other decorator is taken to keep it."""
+
+    @abstractmethod
+    def inside(self, node: ast.AST, scope: Scope) -> AbstractContextManager[None]:
+        """Follow a call in its own scope."""
+
+
+def own_nodes(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the nodes of a body without those of inner functions and classes."""
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
+            waiting += ast.iter_child_nodes(node)
+
+
+def is_generator(node: ast.AST) -> bool:
+    """True for a function with a `yield` of its own."""
+    body = node.body if isinstance(node, FUNCTIONS) else []
+    return any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own_nodes(body))
+
+
+def is_static(node: ast.AST) -> bool:
+    """True for a `@staticmethod`."""
+    return any(name_of(each) == "staticmethod" for each in getattr(node, "decorator_list", ()))

@@ -1,0 +1,245 @@
+"""What is known of a value while a function is followed: what it depends on, and whether it is always the same."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from graphbus_core.editing.rungs.capability.sources import AnalyzedFile
+
+FunctionLike = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Labels = frozenset[str]
+NOTHING: Labels = frozenset()
+SCALARS = frozenset({type(None), str, bytes, int, float, bool})
+_NUMBERS = frozenset({int, float, bool})
+_EXCLUDED_BY_NAME = {
+    "str": SCALARS - {str},
+    "bytes": SCALARS - {bytes},
+    **dict.fromkeys(("int", "float", "bool"), SCALARS - _NUMBERS),
+    **dict.fromkeys(("dict", "list", "tuple", "set", "frozenset", "Event"), SCALARS),
+}
+_LONGEST = 10_000
+"""The largest number and the longest text or container that is computed."""
+
+
+class Raised(Exception):  # noqa: N818 - how the end of a path is told
+    """Execution cannot continue: the code raises in every run."""
+
+
+class Scope:
+    """The local names of one call, and where it runs.
+
+    Attributes:
+        names: Local name -> value; replaced where paths join. `.name` is an attribute of `self` that the call has set.
+        owner: The class of a method.
+        outer: The scope around an inner function.
+        elsewhere: The names that `global` and `nonlocal` statements give to other scopes.
+    """
+
+    def __init__(self, file: AnalyzedFile, owner: ast.ClassDef | None = None, outer: Scope | None = None) -> None:
+        self.file = file
+        self.owner: ast.ClassDef | None = owner if owner or outer is None else outer.owner
+        self.outer = outer
+        self.names: dict[str, Value] = {}
+        self.elsewhere: dict[str, type[ast.stmt]] = {}
+
+    def holder(self, name: str) -> Scope | None:
+        """Return the scope of a call that has a value for a name; None if it is a name of the module."""
+        step: Scope | None = self
+        while step is not None and (name not in step.names or step.elsewhere.get(name)):
+            step = step.outer
+        return step
+
+
+class Function(NamedTuple):
+    """A function of the project as a value: a method with its object, or a partial call with what is given already."""
+
+    node: FunctionLike
+    scope: Scope
+    self_value: tuple[Value, ...] = ()
+    given: tuple[Value, ...] = ()
+    given_by_name: tuple[tuple[str, Value], ...] = ()
+
+
+class Work:
+    """What runs when a generator is iterated or a coroutine awaited; equal if made at one place of the same constants."""
+
+    def __init__(self, place: ast.AST, run: Callable[[], Value], given: str = "") -> None:
+        self.place = place
+        self.run = run
+        self.given = given
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Work) and (self.place, self.given) == (other.place, other.given)
+
+    def __hash__(self) -> int:
+        return id(self.place)
+
+
+class Value(NamedTuple):
+    """What is known of a value.
+
+    Attributes:
+        labels: What it depends on: parameters, and the keys that are read of them.
+        known: Its only possible value, as a tuple of one; empty if it is not known. It holds while no site is changed.
+        truth: Its truth value, if only that is known.
+        functions: The functions of the project that it may be.
+        work: What runs when it is iterated or awaited.
+        sites: The expressions that made the objects that it may be.
+        is_foreign: It may be an object that was there before the call, so that to change it is an effect.
+        kind: The class of the project that it is an object of, with its file.
+        is_super: It is `super()`.
+        name: The dotted name of something outside of the project.
+        excluded: The types that it cannot have.
+    """
+
+    labels: Labels = NOTHING
+    known: tuple[Any, ...] = ()
+    truth: bool | None = None
+    functions: tuple[Function, ...] = ()
+    work: tuple[Work, ...] = ()
+    sites: frozenset[ast.AST] = frozenset()
+    is_foreign: bool = True
+    kind: tuple[AnalyzedFile, ast.ClassDef] | None = None
+    is_super: bool = False
+    name: str = ""
+    excluded: frozenset[type] = frozenset()
+
+
+UNKNOWN = Value()
+PLAIN = Value(is_foreign=False)
+
+
+def constant(value: object) -> Value:
+    """Return the value of a constant."""
+    return Value(known=(value,), is_foreign=False)
+
+
+def is_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """True if two known values are the same and of the same type; 1 and True are not."""
+    return repr(one) == repr(other)
+
+
+def join(values: Iterable[Value]) -> Value:
+    """Return what is known of a value that is one of these; of none, a plain value."""
+    several = list(values)
+    if not several:
+        return PLAIN
+    first, *others = several
+    return Value(
+        labels=NOTHING.union(*(each.labels for each in several)),
+        known=first.known if all(is_same(first.known, each.known) for each in others) else (),
+        truth=first.truth if all(each.truth is first.truth for each in others) else None,
+        functions=tuple(dict.fromkeys(function for each in several for function in each.functions)),
+        work=tuple(dict.fromkeys(work for each in several for work in each.work)),
+        sites=frozenset().union(*(each.sites for each in several)),
+        is_foreign=any(each.is_foreign for each in several),
+        kind=first.kind if all(each.kind == first.kind for each in others) else None,
+        is_super=first.is_super and not others,
+        name=first.name if all(each.name == first.name for each in others) else "",
+        excluded=first.excluded.intersection(*(each.excluded for each in others)),
+    )
+
+
+def join_names(several: list[dict[str, Value]]) -> dict[str, Value]:
+    """Return the local names where several paths meet; what one of them does not bind counts as bound by the others."""
+    names = dict.fromkeys(name for each in several for name in each)
+    return {
+        name: join(each[name] for each in several if name in each)
+        for name in names
+        if not name.startswith(".") or all(name in each for each in several)
+    }
+
+
+_BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda left, right: left in right,
+    ast.NotIn: lambda left, right: left not in right,
+}
+_NEUTRAL: dict[type[ast.AST], tuple[object, ...]] = {
+    ast.Add: (0, 0.0, "", [], ()),
+    ast.Sub: (0, 0.0),
+    ast.Mult: (1,),
+    ast.Div: (1,),
+    ast.FloorDiv: (),
+    ast.BitOr: (0, {}, set()),
+    ast.BitXor: (0,),
+}
+
+
+def fold(function: Callable[..., Any], *given: Any) -> Value | None:
+    """Return the result of a call with constants; None if it is too large to be computed.
+
+    Raises:
+        Raised: The call raises.
+    """
+    if any(_is_large(each) for each in given):
+        return None
+    try:
+        result = function(*given)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        raise Raised from None
+    return None if _is_large(result) else constant(result)
+
+
+def _is_large(value: Any) -> bool:
+    if isinstance(value, int | float):
+        return abs(value) > _LONGEST
+    return hasattr(value, "__len__") and len(value) > _LONGEST // 10
+
+
+def fold_operator(kind: ast.AST, left: Value, right: Value) -> Value | None:
+    """Return the result of an operator on two known values; None if it is not known."""
+    if isinstance(kind, ast.Is | ast.IsNot):
+        result = _is_identical(left, right)
+        return None if result is None else constant(result is isinstance(kind, ast.Is))
+    if isinstance(kind, ast.Eq | ast.NotEq) and (_never_equal(left, right) or _never_equal(right, left)):
+        return constant(isinstance(kind, ast.NotEq))
+    compute = _BINARY.get(type(kind))
+    return fold(compute, *left.known, *right.known) if compute and left.known and right.known else None
+
+
+def _is_identical(left: Value, right: Value) -> bool | None:
+    """Return the result of `is`, which is known for None, True and False only."""
+    singletons = (None, True, False)
+    if left.known and right.known:
+        both = (*left.known, *right.known)
+        return both[0] is both[1] if any(each is one for each in both for one in singletons) else None
+    is_never = _never_equal(left, right) or _never_equal(right, left)
+    return (
+        False if is_never and any(each is one for each in (*left.known, *right.known) for one in singletons) else None
+    )
+
+
+def _never_equal(value: Value, other: Value) -> bool:
+    return bool(other.known) and type(other.known[0]) in value.excluded
+
+
+def is_neutral(kind: ast.operator, value: Value) -> bool:
+    """True if `name += value`, or another operator, leaves the name as it is."""
+    return bool(value.known) and any(is_same(value.known, (each,)) for each in _NEUTRAL.get(type(kind), ()))
+
+
+def excluded_types(annotation: ast.expr | None) -> frozenset[type]:
+    """Return the types that a parameter with this annotation cannot have; none for an annotation that is not well known."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        name = annotation.value.partition("[")[0].strip()
+        return _EXCLUDED_BY_NAME.get(name, frozenset()) if "|" not in annotation.value else frozenset()
+    base = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+    return _EXCLUDED_BY_NAME.get(base.id, frozenset()) if isinstance(base, ast.Name) else frozenset()
