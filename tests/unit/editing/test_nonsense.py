@@ -184,10 +184,10 @@ def test_names_are_judged_like_a_linter_does(figure: Any) -> None:
     assert plain
 
 
-def idle(body: str) -> bool:
+def idle(body: str, before: str = "") -> bool:
     lines = "\n".join(f"        {line}" for line in body.split("\n"))
-    file = analyzed(f"class A:\n    def f(self, event, count=0):\n{lines}")
-    owner = file.tree.body[0]
+    file = analyzed(f"{before}class A(Base):\n    def f(self, event, count=0):\n{lines}")
+    owner = file.tree.body[-1]
     assert isinstance(owner, ast.ClassDef)
     assert isinstance(owner.body[0], ast.FunctionDef)
     return is_idle(file, owner.body[0], owner)
@@ -314,6 +314,149 @@ def test_a_loop_over_nothing_is_idle() -> None:
     assert idle("for each in ():\n    self.send(each)")
     assert not idle("for each in ():\n    pass\nelse:\n    self.send(event)")
     assert not idle("for each in (1,):\n    self.send(each)")
+
+
+FUNCTIONS = """
+from abc import abstractmethod
+from copy import copy
+from functools import partial, wraps
+import asyncio, json, random, sys, time
+
+BOARD = Board()
+ROUTES = {"a": print}
+
+def logged(function):
+    @wraps(function)
+    def inner(*args, **named):
+        print(function.__name__)
+        return function(*args, **named)
+    return inner
+
+def configured(size):
+    def decorate(function):
+        return function
+    return decorate
+
+class Box:
+    def __init__(self, board):
+        self.board = board
+    def put(self, text):
+        self.board.put(text)
+"""
+LIVE = [
+    "def tell():\n    yield self.send(event)\nlist(tell())",
+    "def tell():\n    yield self.send(event)\nfor _ in tell():\n    pass",
+    "def tell():\n    self.send(event)\n    return ()\nfor _ in tell():\n    pass",
+    "for found in map(self.send, event):\n    pass",
+    "any(self.send(each) for each in event)",
+    "sorted(event, key=self.send)",
+    "max(event, key=lambda each: self.send(each))",
+    "sum((self.send(each) for each in event), 0)",
+    "return next((each for each in event if each), '')",
+    "is_new = False\nfor each in event:\n    if is_new:\n        self.send(each)\n    is_new = True",
+    "is_new = False\nwhile count:\n    if is_new:\n        self.send(event)\n    is_new = not is_new",
+    "seen = []\nfor each in event:\n    for other in seen:\n        self.send(other)\n    seen.append(each)",
+    "seen = {}\nseen.update(event)\nfor each in seen:\n    self.send(each)",
+    "found = []\nother = found\nother.append(event)\nfor each in found:\n    self.send(each)",
+    "found = []\nself.fill(found)\nfor each in found:\n    print(each)",
+    "def fill(items):\n    items.append(event)\nfound = []\nfill(found)\nif found:\n    self.send()",
+    "is_set = False\ndef change():\n    nonlocal is_set\n    is_set = True\nchange()\nif is_set:\n    self.send()",
+    "is_set = False\ntry:\n    event['a']\n    is_set = True\nfinally:\n    if not is_set:\n        self.send()",
+    "is_set = False\ntry:\n    is_set = True\n    event['a']\nexcept KeyError:\n    if is_set:\n        self.send()",
+    "try:\n    event['a']\nexcept KeyError:\n    self.send()",
+    "try:\n    import a_library\nexcept ImportError:\n    self.send()",
+    "try:\n    raise ValueError(event)\nexcept ValueError:\n    self.send()",
+    "try:\n    raise ValueError(event)\nfinally:\n    self.send()",
+    "with suppress(KeyError):\n    event['a']\n    return\nself.send()",
+    "while True:\n    if event.poll():\n        break\nself.send()",
+    "for each in event:\n    break\nelse:\n    self.send()",
+    "while count > 0:\n    count -= 1\n    self.send()",
+    "left = 3\nwhile left:\n    self.send()\n    left -= 1",
+    "a, b = 0, 1\nfor _ in range(3):\n    a, b = b, a\n    if a:\n        self.send()",
+    "match event:\n    case {'a': a}:\n        self.send(a)",
+    "match count:\n    case 0 | 1:\n        self.send()",
+    "if isinstance(event, dict):\n    self.send()",
+    "if count == 0:\n    self.send()",
+    "if count is None:\n    self.send()",
+    "def tell(text, is_on=False):\n    if is_on:\n        self.send(text)\ntell('a', is_on=True)",
+    "def tell(text, is_on=False):\n    if is_on:\n        self.send(text)\ntell(*event)",
+    "def tell(text, is_on=False):\n    if is_on:\n        self.send(text)\ntell(**event)",
+    "def walk(each):\n    if each:\n        walk(each[1:])\n    self.send(each)\nwalk(event)",
+    "actions = [self.send]\nfor action in actions:\n    action(event)",
+    "actions = {'a': lambda: self.send(event)}\nactions['a']()",
+    "actions = {}\nactions['a'] = self.send\nactions[event['a']](event)",
+    "send = self.send if count else print\nsend(event)",
+    "send = partial(self.send, event)\nsend()",
+    "(lambda: self.send(event))()",
+    "self.later(lambda: None)",
+    "Box(BOARD).put(event)",
+    "Box(self.board).put(event)",
+    "box = Box(event)\nbox.put('a')",
+    "BOARD.put(1)",
+    "ROUTES[event['a']](event)",
+    "board = self.board\nboard.put(1)",
+    "boards = [self.board]\nboards[0].put(1)",
+    "for board in [self.board, self.other]:\n    board.put(1)",
+    "self.items += [event]",
+    "self.items[0].name = 'a'",
+    "copied = dict(event)\ncopied['items'].append(1)",
+    "self.state['a'] = 1",
+    "setattr(self, 'a', 1)",
+    "getattr(self, 'send')(event)",
+    "print(event, file=sys.stderr)",
+    "random.shuffle(self.items)",
+    "next(self.numbers)",
+    "return time.time()",
+    "return json.dumps(event)",
+    "return lambda: self.send(event)",
+    "def later():\n    return event\nreturn later",
+    "found = []\nfor each in event:\n    found.append(each)\nreturn found",
+    "found = {}\nfound['a'] = event\nreturn {'b': found}",
+    "total = 0\nfor each in event:\n    total += 1\nreturn total",
+    "found = {'a': 1}\nif count:\n    found['a'] = 2\nreturn found",
+    "def choose():\n    if count:\n        return 1\n    return 2\nreturn choose()",
+    "@logged\ndef tell():\n    self.send(event)\ntell()",
+    "@configured(3)\ndef tell():\n    self.send(event)\ntell()",
+    "@unknown\ndef tell():\n    self.send(event)\ntell()",
+    "asyncio.create_task(self.sending())",
+    "def tell():\n    self.send(event)\nasyncio.to_thread(tell)",
+    "async def tell():\n    self.send(event)\nasyncio.run(tell())",
+    "async def tell():\n    self.send(event)\ntask = asyncio.gather(tell(), tell())",
+    "if count:\n    raise ValueError\nreturn 1",
+    "x = x_of(event)",
+    "[self.send(a) for a in event if a]",
+    "{self.send(a): 1 for a in event}",
+    "count and self.send()",
+    "None or self.send()",
+    "(send := self.send)(event)",
+    "f'{self.send(event)}'",
+    "if (found := self.find(event)) and found > 1:\n    pass",
+    "del event['a']",
+    "super().f(event)",
+]
+
+
+@pytest.mark.parametrize("body", LIVE)
+def test_work_that_looks_idle_is_followed_to_its_effect(body: str) -> None:
+    assert not idle(body, FUNCTIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["asyncio", "json"])
+def test_hardly_a_function_of_the_library_is_called_idle(folder: str, figure: Any) -> None:
+    """Functions that are more than a `return`, `raise` or `pass` were written to do something."""
+    called, count = [], 0
+    for path in (LIBRARY / folder).glob("*.py"):
+        file = analyzed(path.read_text())
+        for owner in [None, *(node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef))]:
+            for node in (owner or file.tree).body:
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    count += 1
+                    plain = (ast.Pass, ast.Return, ast.Raise, ast.Expr)
+                    is_short = all(isinstance(each, plain) for each in node.body)
+                    called += [f"{path.name}:{node.lineno}"] * (not is_short and is_idle(file, node, owner))
+    figure(f"functions of {folder} called idle", f"{len(called)} of {count}")
+    assert len(called) * 100 <= count, called
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,7 @@ class _Walk(Statements, Expressions):
         """Return what the walk has found."""
         results = self.result.results
         labels = NOTHING.union(*(self.labels_of(each) for each in results))
-        kinds = {repr(each.known) if self.is_known(each) else ast.dump(ast.Constant(id(each))) for each in results}
-        decided = self.result.depends_on if len(kinds) > 1 else NOTHING
+        decided = self.decided_by(self.result)
         return Course(
             self.acts,
             self.refuses,

@@ -71,9 +71,12 @@ _COMPUTING = frozenset(
     {*("base64", "binascii", "calendar", "cmath", "colorsys", "copy", "datetime", "decimal", "difflib", "fractions")}
     | {*("hashlib", "hmac", "html", "ipaddress", "json", "keyword", "logging", "math", "numbers", "re", "statistics")}
     | {*("string", "struct", "textwrap", "time", "unicodedata", "urllib", "zlib", "zoneinfo", "asyncio", "itertools")}
-    | {*("functools", "operator", "collections", "typing", "enum", "dataclasses", "pprint")}
+    | {*("functools", "collections", "typing", "enum", "dataclasses", "pprint", "random", "secrets")}
 )
 """Modules of Python whose functions change nothing but what they are given to run."""
+
+_CHANGING = frozenset({"time", "datetime", "random", "secrets"})
+"""Modules whose functions return something else in every call."""
 
 
 class Calls(Notes):
@@ -103,7 +106,8 @@ class Calls(Notes):
                 self.note_result(constant(None))
         if not self.call.results:
             raise Raised
-        return join(self.call.results)
+        result = join(self.call.results)
+        return result._replace(labels=result.labels | self.decided_by(self.call))
 
     def invoke(self, function: Function, args: Sequence[Value], named: dict[str, Value], rest: Value | None) -> Value:
         """Follow a call of a function of the project; `rest` is what `*` and `**` pass. A generator only becomes work.
@@ -169,8 +173,8 @@ class Calls(Notes):
         for decorator in reversed(getattr(node, "decorator_list", [])):
             with suppress(Raised), self.earlier():
                 found = self.eval(decorator)
-                if found.functions:
-                    value = join(self.invoke(each, [value], {}, None) for each in found.functions)
+                made = join(self.invoke(each, [value], {}, None) for each in found.functions)
+                value = made if made.functions and not made.is_foreign else value
         return value
 
     def consume(self, value: Value) -> Value:
@@ -225,7 +229,7 @@ class Calls(Notes):
             with suppress(Raised):
                 self.invoke(each, args, named, join(rest) if rest else None)
         if function.name.startswith("builtins."):
-            return self._call_builtin(node, function.name.removeprefix("builtins."), args, given)
+            return self._call_builtin(node, function.name.removeprefix("builtins."), args, named, given)
         if function.name:
             return self._call_outside(node, function, args, named, given)
         return self._call_method(node, owner, given) if owner else self.unknown_call(node, [function, *given])
@@ -270,17 +274,19 @@ class Calls(Notes):
                 )
         return value
 
-    def _call_builtin(self, node: ast.Call, name: str, args: list[Value], given: list[Value]) -> Value:
+    def _call_builtin(
+        self, node: ast.Call, name: str, args: list[Value], named: dict[str, Value], given: list[Value]
+    ) -> Value:
         """Follow a call of a function of Python."""
         if name in ("setattr", "delattr") and args and not args[0].is_foreign:
             self.put(args[0], join(given[1:]))
             return PLAIN
         is_taken = name in ("next", "anext") and bool(args) and args[0].is_foreign
-        is_written = name == "print" and any(each.arg == "file" for each in node.keywords)
+        is_written = name == "print" and "file" in named
         if name in _ACTING_BUILTINS or is_taken or is_written:
             return self.unknown_call(node, given)
         labels = NOTHING.union(*(self.labels_of(each) for each in given))
-        functions = given[:1] if name in ("map", "filter") else [each for each in given[len(args) :] if each.functions]
+        functions = given[:1] if name in ("map", "filter") else [named["key"]] if "key" in named else []
         run = partial(self._run_over_items, node, functions, [each for each in given if each not in functions])
         if name in _LAZY:
             return Value(labels, work=(Work(node, run),), is_foreign=False, truth=True)
@@ -332,11 +338,12 @@ class Calls(Notes):
             return Value(functions=functions, is_foreign=False)
         if name in ("contextlib.suppress", "functools.wraps"):
             return UNKNOWN
-        if module in _COMPUTING and (table.is_harmless(name) or last in _LOGGING):
+        if module in _COMPUTING and last not in ("shuffle", "seed") and (table.is_harmless(name) or last in _LOGGING):
             result = self._run_given(given) if module in ("asyncio", "itertools", "functools", "re") else PLAIN
             if last[:1].isupper() or module in ("collections", "copy"):
                 return self.made(node, join([*given, result]))
-            return Value(labels | result.labels, is_foreign=module in ("json", "re", "asyncio"))
+            changing = frozenset({last}) if module in _CHANGING and last != "sleep" else NOTHING
+            return Value(labels | result.labels | changing, is_foreign=module in ("json", "re", "asyncio"))
         return self.unknown_call(node, given) if labels or not last[:1].isupper() else UNKNOWN
 
     def _run_given(self, given: list[Value]) -> Value:
@@ -365,7 +372,7 @@ class Calls(Notes):
             if not is_looking_up and owner.sites:
                 self.put(owner, join(contents)._replace(labels=join(contents).labels | self.depends_on()))
             found = self.element(owner)
-            return found._replace(labels=found.labels | labels)
+            return found._replace(labels=found.labels.union(labels, *(self.labels_of(each) for each in contents)))
         is_own = bool(owner.kind)
         if name in _LOGGING | {"sleep"} and (name == "log" or not is_own):
             return Value(is_foreign=False)

@@ -70,7 +70,7 @@ class Expressions(Calls):
             value = Value(functions=(Function(source, scope),), is_foreign=False)
             return self.decorate(value, source) if source not in self._active else value
         if isinstance(source, ast.ClassDef):
-            return Value(kind=(file, source), name=f"class {source.name}", is_foreign=False)
+            return Value(kind=(file, source), name=f"class {source.name}")
         if is_only and isinstance(source, ast.Constant):
             return constant(source.value)
         if (
@@ -127,6 +127,7 @@ class Expressions(Calls):
                 return join([*made, *([UNKNOWN] if written else [])])
             source = bound[0].source if len(bound) == 1 else None
             is_fixed = name in home.scopes.of[id(step)].bindings and len(home.project.fields(name)) == 1
+            is_fixed &= all(write.attribute != name for scope in home.scopes.of.values() for write in scope.writes)
             is_plain = all(each.kind != "outside" or each.name.endswith(".GraphBusNode") for each in home.bases(step))
             return constant(source.value) if isinstance(source, ast.Constant) and is_fixed and is_plain else None
         return None
@@ -277,9 +278,14 @@ class Expressions(Calls):
 
     def _at_await(self, node: ast.Await) -> Value:
         value = self.eval(node.value)
-        return join([work.run() for work in value.work]) if value.work else Value(value.labels)
+        if value.work:
+            return join([work.run() for work in value.work])
+        if value.is_foreign and not isinstance(node.value, ast.Call):
+            self.unknown_call(node, [value])
+        return Value(value.labels)
 
     def _at_yield(self, node: ast.Yield | ast.YieldFrom) -> Value:
+        self.may_raise = True
         value = self.eval(node.value) if node.value else constant(None)
         if isinstance(node, ast.YieldFrom):
             value = self.consume(value)

@@ -172,6 +172,11 @@ class Notes:
             raise TooLong
         self.live.setdefault(node, self.scope.file.path)
 
+    def decided_by(self, call: Call) -> Labels:
+        """Return what decides between the results of a call, if it has several."""
+        kinds = {repr(each.known) if self.is_known(each) else id(each) for each in call.results}
+        return call.depends_on if len(kinds) > 1 else NOTHING
+
     def depends_on(self) -> Labels:
         """Return what decides whether the present place is reached."""
         return self.call.split_on.union(*self.conditions)

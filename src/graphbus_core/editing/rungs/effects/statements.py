@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -55,6 +55,7 @@ class Statements(Notes):
         if follow_it:
             return follow_it(self, statement)
         if isinstance(statement, ast.Import | ast.ImportFrom):
+            self.may_raise = True
             for alias in statement.names:
                 dotted = alias.name if isinstance(statement, ast.Import) else f"{statement.module}.{alias.name}"
                 self.scope.names[alias.asname or alias.name.partition(".")[0]] = Value(name=dotted)
@@ -143,7 +144,8 @@ class Statements(Notes):
         return True
 
     def _do_class(self, node: ast.ClassDef) -> bool:
-        self.scope.names[node.name] = UNKNOWN
+        names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        self.scope.names[node.name] = Value(self._labels_of_names(names))
         return True
 
     def _do_return(self, statement: ast.Return) -> bool:
@@ -186,7 +188,7 @@ class Statements(Notes):
                 ends.append(way())
             if ends[-1]:
                 after.append(self.scope.names)
-        self.scope.names = join_names(after) if after else before
+        self.scope.names = join_names(after, labels) if after else before
         if len(set(ends)) > 1:
             self.call.is_split = True
             self.call.split_on |= labels
@@ -292,17 +294,17 @@ class Statements(Notes):
             if may_end():
                 can_end = True
                 ends += again
-            self.scope.names = join_names([before, *again])
+            self.scope.names = join_names([before, *again], labels)
             if self.scope.names == before:
                 break
         after = list(loop.breaks)
         if can_end and ends:
-            self.scope.names = join_names(ends)
+            self.scope.names = join_names(ends, labels)
             if self.block(statement.orelse):
                 after.append(self.scope.names)
         if not after:
             return False
-        self.scope.names = join_names(after)
+        self.scope.names = join_names(after, labels)
         if not is_entered and not loop.continues and not continues:
             self.call.is_split, self.call.split_on = True, self.call.split_on | labels
         return True
@@ -352,13 +354,20 @@ class Statements(Notes):
             continues = ways[0]()
         else:
             continues = self._ways(ways, labels)
-        if statement.finalbody and not self.block(statement.finalbody):
-            return False
-        return continues
+        if statement.finalbody and (may_raise or not continues):
+            normal = self.scope.names
+            self.scope.names = join_names([*raised, normal])
+            self.block(statement.finalbody)
+            self.scope.names = normal
+        return self.block(statement.finalbody) and continues
 
     def _labels_in(self, statements: Sequence[ast.stmt]) -> Labels:
         """Return what the names in some statements depend on."""
-        names = {node.id for each in statements for node in ast.walk(each) if isinstance(node, ast.Name)}
+        return self._labels_of_names(
+            {node.id for each in statements for node in ast.walk(each) if isinstance(node, ast.Name)}
+        )
+
+    def _labels_of_names(self, names: Set[str]) -> Labels:
         return NOTHING.union(*(self.labels_of(value) for name, value in self.scope.names.items() if name in names))
 
     def _after_try(self, names: dict[str, Value], statements: Sequence[ast.stmt]) -> bool:

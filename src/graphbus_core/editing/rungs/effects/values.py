@@ -62,6 +62,9 @@ class Function(NamedTuple):
     given: tuple[Value, ...] = ()
     given_by_name: tuple[tuple[str, Value], ...] = ()
 
+    def __hash__(self) -> int:
+        return hash((self.node, self.scope))
+
 
 class Work:
     """What runs when a generator is iterated or a coroutine awaited; equal if made at one place of the same constants."""
@@ -143,14 +146,19 @@ def join(values: Iterable[Value]) -> Value:
     )
 
 
-def join_names(several: list[dict[str, Value]]) -> dict[str, Value]:
-    """Return the local names where several paths meet; what one of them does not bind counts as bound by the others."""
-    names = dict.fromkeys(name for each in several for name in each)
-    return {
-        name: join(each[name] for each in several if name in each)
-        for name in names
-        if not name.startswith(".") or all(name in each for each in several)
-    }
+def join_names(several: list[dict[str, Value]], labels: Labels = NOTHING) -> dict[str, Value]:
+    """Return the local names where several paths meet; what one of them does not bind counts as bound by the others.
+
+    `labels` is what decides between the paths, and so between different values of a name.
+    """
+    joined: dict[str, Value] = {}
+    for name in dict.fromkeys(name for each in several for name in each):
+        values = [each[name] for each in several if name in each]
+        if len(values) == len(several) or not name.startswith("."):
+            value = join(values)
+            is_one = all(each is values[0] for each in values)
+            joined[name] = value if is_one or not labels else value._replace(labels=value.labels | labels)
+    return joined
 
 
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
