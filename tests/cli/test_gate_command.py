@@ -39,6 +39,11 @@ class Books(GraphBusNode):
     def on_sold(self, event) -> None:
         self.log(event["count"])
 """
+EMPTIED = """\
+        def announce() -> float:
+            self.publish("/Shop/Sold", {"count": count})
+            return 2.5 * count
+        return {"total": 5.0}"""
 TESTS = """
 from agents.shop import LIMIT, Shop
 
@@ -140,6 +145,8 @@ def test_what_is_allowed_by_name_may_change_and_bring_agents_tests_and_plugins(
         ('{"count": count}', '{"number": count}', "G4.finding"),
         ('    @subscribe("/Shop/Sold")\n', "", "G4.edge"),
         ("LIMIT = 3", "LIMIT = (", "G2.compile"),
+        ('return {"total": 2.5', 'return {"total": PRICE', "G2.undefined"),
+        (SHOP[SHOP.index("        self.publish") : SHOP.index("\n\n\nclass Books")], EMPTIED, "G2.emptied"),
     ],
 )
 def test_a_bad_change_is_refused_by_its_rung(
@@ -258,6 +265,14 @@ def test_sarif_names_codes_as_rules(shop: Path, capsys: pytest.CaptureFixture[st
 )
 def test_what_does_not_go_together_is_refused(shop: Path, arguments: list[str], status: int) -> None:
     assert main(["gate", *arguments]) == status
+
+
+def test_a_function_may_be_emptied_in_a_file_that_is_allowed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(shop, SHOP[SHOP.index("        self.publish") : SHOP.index("\n\n\nclass Books")], EMPTIED)
+
+    assert main(["gate"]) == 3
+    assert "pass its file to --allow if it is meant to do nothing" in capsys.readouterr().out
+    assert judged("--allow", "agents/shop.py", capsys=capsys)[0] == 0
 
 
 def test_a_file_can_be_checked_from_python(shop: Path) -> None:

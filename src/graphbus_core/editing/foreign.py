@@ -114,6 +114,10 @@ class ForeignScope:
         fits = partial(scope.matches_glob, path)
         return any(map(fits, self._change.allow)) and not any(map(fits, protected))
 
+    def is_free(self, path: str) -> bool:
+        """True for a file whose functions may be emptied: a test, or one that `allow` names."""
+        return is_test_side(path) or self.is_allowed(path)
+
     def is_document(self, path: str) -> bool:
         """True for a file that only people read; never if the settings of pytest say that documents have doctests."""
         return is_document(path) and not self._has_tests_in_documents

@@ -462,6 +462,12 @@ class _ForeignTrial(GateRun):
             is_asked = self.runs_code or rung in _READING_RUNGS
             yield rung, check if is_asked else lambda: NotRun("It runs code, which was not asked for.")
 
+    def check_sense(self, declared: tuple[SchemaChange, ...]) -> Refusal | None:
+        """Refuse names that nothing defines, and emptied bodies, except in tests and in files that `allow` names."""
+        problem = super().check_sense(declared)
+        judged = {path: pair for path, pair in self.contents.items() if not self.judged.is_free(path)}
+        return problem or _first_refusal(self.check_bodies(path, *pair, frozenset()) for path, pair in judged.items())
+
     def check_capability(self) -> RungVerdict:
         """G3 as for proposals, except that tests may do more, and a prompt or role may move to another file with its class."""
         pairs = {path: (parseable_or_empty(before), after) for path, (before, after) in self.contents.items()}
