@@ -308,6 +308,7 @@ def resolve_run(request: RuntimeConfig) -> ResolvedRun:
         instruments=request.instruments,
         is_partial=request.is_partial,
         only=request.only,
+        partition=request.partition,
         is_confined=request.is_confined,
         powers=found.powers,
         state_dir=_resolve_state_dir(root, settings.state_dir),

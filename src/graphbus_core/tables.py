@@ -211,7 +211,8 @@ def _describe_type(hint: Any) -> str:
 
 def _describe_items(hint: Any) -> str:
     """Return in words the items of a list, given their type, e.g. `strings`."""
-    return "strings" if hint is str else f"lists of {_describe_items(get_args(hint)[0])}"
+    plain = {str: "strings", int: "whole numbers"}
+    return plain[hint] if hint in plain else f"lists of {_describe_items(get_args(hint)[0])}"
 
 
 def _is_inside_project(path: str) -> bool:
@@ -256,6 +257,7 @@ def _are_paths(values: Any) -> bool:
     )
 
 
+_PARTITIONS = "a table of agents, each with a whole number from 2 to 1000"
 _HOSTS = 'false or a list of hosts: names, "*.name", addresses, or ["*"] for every host'
 
 _RULES: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
@@ -270,6 +272,7 @@ _RULES: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
     ),
     ("runtime", "partitions"): (_is_positive, "a whole number of at least 1"),
     ("nats", "replicas"): (lambda count: count <= 5, "a whole number up to 5"),
+    ("nats", "partitions"): (lambda counts: all(2 <= each <= 1000 for each in counts.values()), _PARTITIONS),
     ("serve", "port"): (lambda port: port < 65_536, "a whole number up to 65535"),
     ("serve", "max_connections"): (_is_positive, "a whole number of at least 1"),
     ("serve", "concurrency"): (_is_positive, "a whole number of at least 1"),

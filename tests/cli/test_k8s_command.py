@@ -142,6 +142,8 @@ def test_one_pod_of_an_agent_may_be_asked_for_anywhere(stations: Path) -> None:
 
 
 def test_what_is_left_to_do_on_nats_is_said(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open("pyproject.toml", "a") as settings:
+        settings.write('\n[tool.graphbus.runtime.nats]\nshared = ["SummitStation"]\n')
     assert main([*GENERATE, *ON_NATS, "--replicas", "HarbourStation=2", "--replicas", "SummitStation=2"]) == 0
     said = capsys.readouterr().err
     assert (
@@ -150,10 +152,27 @@ def test_what_is_left_to_do_on_nats_is_said(stations: Path, capsys: pytest.Captu
     ) in said
     assert "`graphbus docker build --nats`" in said
     assert (
-        "Several pods: HarbourStation, SummitStation. The pods of an agent share its events; order holds within" in said
+        "Several pods: HarbourStation, SummitStation. The pods of an agent share its events in no order, and each has"
+        in said
     )
     assert "HarbourStation uses `self.state`: its pods do not see what the others store." in said
     assert "SummitStation uses" not in said
+
+
+def test_a_divided_agent_has_a_pod_for_each_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(write_built("orders", tmp_path / "orders"))
+    for agent, status in (("Books", 7), ("Payments", 0)):
+        Path("graphbus.toml").write_text(f"[runtime.nats]\npartitions = {{ {agent} = 2 }}\n")
+        monkeypatch.setenv("GRAPHBUS_CONFIG", str(Path("graphbus.toml").resolve()))
+        capsys.readouterr()
+        assert main([*GENERATE, *ON_NATS]) == status
+    assert "A pod for each partition: Payments (2)." in capsys.readouterr().err
+    assert main([*GENERATE, *ON_NATS, "--replicas", "Checkout=1..3"]) == 8
+    assert "Checkout would have 3 pods, each with a state file of its own. [GBE741]" in capsys.readouterr().err
+    assert main([*GENERATE, *ON_NATS, "--replicas", "Payments=2"]) == 8
+    assert "Payments has 2 partitions, and a pod for each" in capsys.readouterr().err
 
 
 def test_a_ledger_of_the_settings_counts(

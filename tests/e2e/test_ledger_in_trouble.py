@@ -96,8 +96,9 @@ class Quarry:
         return subprocess.CompletedProcess(digging.args, digging.returncode, output, errors)
 
     def start_digging(self, *numbers: int, host: str = "here", state: Path | None = None) -> subprocess.Popen[str]:
+        only = "Finder" if host == "here" else "outside"
         orders = [word for n in numbers for word in ("--publish", "/Dig/Ordered", json.dumps({"n": n}))]
-        command = [sys.executable, "-m", "graphbus_core", "run", "--ledger", self.ledger, "--only", "Finder", *orders]
+        command = [sys.executable, "-m", "graphbus_core", "run", "--ledger", self.ledger, "--only", only, *orders]
         environment = self._environment(host, 0, state)
         pipe = subprocess.PIPE
         return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=pipe, stderr=pipe, text=True)

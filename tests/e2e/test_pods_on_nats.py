@@ -121,6 +121,9 @@ def test_the_pods_of_the_orders_book_an_order(kind: str, tmp_path: Path) -> None
     with NatsServer(kind, tmp_path / "nats", config=users) as server:
         words = ["k8s", "generate", "-n", "production", "--topology", "per-agent", "--ledger", server.url("orders")]
         scaling = ["--replicas", "Payments=1..3", "--monitoring", f"127.0.0.1:{monitoring}"]
+        assert main(["-C", str(project), *words, *scaling]) == 8, "its pods would share the events"
+        with (project / "pyproject.toml").open("a") as settings:
+            settings.write('[tool.graphbus.runtime.nats]\nshared = ["Payments"]\n')
         assert main(["-C", str(project), *words, *scaling]) == 0
         assert CREDENTIALS not in "".join(path.read_text() for path in project.glob("k8s/**/*.yaml"))
         scaler = yaml.safe_load((project / "k8s/payments/scaledobject.yaml").read_text())
@@ -141,7 +144,7 @@ def test_the_pods_of_the_orders_book_an_order(kind: str, tmp_path: Path) -> None
 
 def ask_for_the_balance(project: Path, url: str) -> float:
     """Ask the pod of the agent Books from another process."""
-    command = [sys.executable, "-m", "graphbus_core", "run", "--only", "Pricing", "--call", "Books.balance", "{}"]
+    command = [sys.executable, "-m", "graphbus_core", "run", "--only", "outside", "--call", "Books.balance", "{}"]
     environment = {**os.environ, "GRAPHBUS_LEDGER": url}
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

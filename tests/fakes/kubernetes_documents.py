@@ -62,11 +62,19 @@ CASES: Mapping[str, tuple[str, list[str]]] = {
     "stations-per-agent-served": ("stations", ["-n", "weather", "--topology", "per-agent", *_SERVED]),
     "orders-per-agent-nats": (
         "orders",
-        ["-n", "production", *_ON_NATS, "--replicas", "Payments=1..5", "--replicas", "Pricing=2"],
+        ["-n", "production", *_ON_NATS, "--replicas", "Books=1..5", "--replicas", "Pricing=2"],
     ),
     "stations-nats-served": ("stations", ["-n", "weather", "--ledger", "tls://nats.example.org", *_SERVED]),
 }
 """Name -> project, and what is asked for."""
+_SETTINGS = {
+    "orders-per-agent-nats": """
+[tool.graphbus.runtime.nats]
+partitions = { Payments = 3 }
+shared = ["Books", "Pricing"]
+"""
+}
+"""Name -> what its pyproject.toml says besides."""
 
 
 def write_built(project: str, folder: Path) -> Path:
@@ -85,6 +93,8 @@ def generated(case: str) -> Mapping[str, str]:
     project, options = CASES[case]
     with TemporaryDirectory() as made:
         folder = write_built(project, Path(made, project))
+        with (folder / "pyproject.toml").open("a") as settings:
+            settings.write(_SETTINGS.get(case, ""))
         assert main(["-C", str(folder), "k8s", "generate", *options]) == 0
         out = folder / "k8s"
         return {path.relative_to(out).as_posix(): path.read_text() for path in sorted(out.rglob("*.yaml"))}

@@ -34,7 +34,9 @@ from graphbus_core.deploy.names import invalid_value, make_label, split_image
 from graphbus_core.deploy.render import fill_template
 from graphbus_core.errors import DeployError, Place, UsageError, raise_all
 from graphbus_core.hosting.arguments import LEDGER_VARIABLE
+from graphbus_core.ledger.attached import check_agents_on_nats
 from graphbus_core.ledger.nats_names import is_on_nats
+from graphbus_core.model.config import NatsConfig
 
 _NAMES = (KUSTOMIZATION, "kustomization.yml", "Kustomization")
 _MANIFESTS = "manifests.yaml"
@@ -297,9 +299,9 @@ def generate(*, artifacts: str, topology: Topology, output: str, **options: Any)
     """Write a kustomization for the graph in ARTIFACTS, a folder (.graphbus by default), for Kubernetes 1.30 or newer.
 
     The pods are restricted, have probes, and can connect only to what you name. Each has one replica, because a second one would
-    be a separate bus that does not get the events of the first. With a ledger on NATS, each agent can have a StatefulSet, and
-    with --replicas several pods: they share its events, order holds within each, and each has a state of its own. A file with
-    other content is overwritten only with --force.
+    be a separate bus that does not get the events of the first. With a ledger on NATS, each agent can have a StatefulSet: with a
+    pod for each of its partitions, or, if it is listed under `shared`, with --replicas several pods that share its events in
+    no order. A file with other content is overwritten only with --force.
 
     Exit status: 0 written; 6 the artifacts are missing, damaged or outdated; 8 a value is refused, the agents cannot be
     separated, or a file exists already or, with --check, is out of date.
@@ -411,7 +413,10 @@ def _make_plan(
     if replicas and topology == "single":
         reason = "it gives the number of pods of one agent"
         raise UsageError("GBE132", option="--replicas", other="--topology single", reason=reason)
-    scales = parse_replicas(replicas, project.artifacts.agents.agents)
+    agents = tuple(agent.name for agent in project.artifacts.agents.agents)
+    nats = project.run.settings.nats if is_on_nats(ledger) else NatsConfig(shared=agents)
+    check_agents_on_nats(project.artifacts.agents.agents, nats)
+    scales = parse_replicas(replicas, project.artifacts.agents.agents, nats)
     if not is_on_nats(ledger):
         many = {agent: max(scale) for agent, scale in scales.items() if max(scale) > 1}
         raise_all(DeployError("GBE728", name=agent, replicas=number) for agent, number in many.items())
@@ -419,7 +424,6 @@ def _make_plan(
             refuse_cut_edges(project.artifacts)
     name = check_application_name(name or make_label(text_of(project.about, "name") or project.root.name))
     settings = project.run.settings
-    agents = tuple(agent.name for agent in project.artifacts.agents.agents)
     is_stateful = state or ledger or settings.keep_dead_letters is True
     keepers = frozenset(agents if is_stateful else _find_stateful_agents(project))
     return ClusterPlan(
@@ -428,7 +432,14 @@ def _make_plan(
         version=text_of(project.about, "version"),
         runtime=settings,
         powers=project.run.powers,
-        pods=plan_pods(name, topology, agents, frozenset() if state == _NO_STATE else keepers, scales),
+        pods=plan_pods(
+            name,
+            topology,
+            agents,
+            frozenset() if state == _NO_STATE else keepers,
+            replicas=scales,
+            partitions=nats.partitions,
+        ),
         artifacts=_artifact_folder_in_image(project),
         state="" if state == _NO_STATE else state or "1Gi",
         admitted=tuple(dict.fromkeys(admitted)),
@@ -487,11 +498,14 @@ def _next_steps_on_nats(plan: ClusterPlan, project: BuiltProject) -> Iterator[st
     yield f"Create the secret {plan.ledger_secret} in {plan.namespace}, with the address under {under}: {address}."
     if not is_on_nats(project.run.settings.ledger):
         yield "Build the image with `graphbus docker build --nats`, so that it can connect."
-    several = [pod.agent for pod in plan.pods if max(pod.replicas, pod.most) > 1]
+    divided = [f"{pod.agent} ({pod.replicas})" for pod in plan.pods if pod.is_divided]
+    if divided:
+        yield f"A pod for each partition: {', '.join(divided)}. Run `graphbus nats deploy` before them if the number has changed."
+    several = [pod.agent for pod in plan.pods if max(pod.replicas, pod.most) > 1 and not pod.is_divided]
     if several:
         yield (
-            f"Several pods: {', '.join(several)}. The pods of an agent share its events; order holds within each pod, and each "
-            "has a state of its own."
+            f"Several pods: {', '.join(several)}. The pods of an agent share its events in no order, and each has a state of its "
+            "own."
         )
         stateful = {*_find_stateful_agents(project)}.intersection(several)
         yield from (

@@ -15,15 +15,15 @@ from graphbus_core.cli.shipping import BuiltProject, read_project
 from graphbus_core.deploy.nats import (
     ACCOUNTS,
     OPERATOR,
-    OUTSIDE,
     computes_topics,
     generate_accounts,
     password_variable,
     user_of,
 )
 from graphbus_core.hosting.imports import require_packages, select_agents
-from graphbus_core.ledger.attached import subscriptions_in
+from graphbus_core.ledger.attached import check_agents_on_nats, subscriptions_in
 from graphbus_core.ledger.nats_names import parse_address
+from graphbus_core.model.config import OUTSIDE
 
 _ARTIFACTS = click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
 _LEDGER = ledger_option("nats://HOST:PORT/APP ($GRAPHBUS_LEDGER, or that of the settings).")
@@ -71,11 +71,12 @@ def generate(
     project = read_project(artifacts)
     app = parse_address(ledger or project.run.settings.ledger).app
     agents = [each for each in project.artifacts.agents.agents if not each.is_arbiter]
-    select_agents(agents, [name for group in groups for name in group if name != OUTSIDE])
+    select_agents(agents, [name for group in groups for name in group])
     chosen = groups or tuple((each.name,) for each in agents)
     shown = {"ledger": f"nats://HOST/{app}", "groups": tuple(map(",".join, groups))}
     command = shipping.command_line("graphbus nats generate", shown)
-    files = generate_accounts(app, agents, project.artifacts.topics.topics, chosen, command)
+    partitions = project.run.settings.nats.partitions
+    files = generate_accounts(app, agents, project.artifacts.topics.topics, chosen, command, partitions=partitions)
     write_options = shipping.WriteOptions(**given)
     states = shipping.write_files(Path(output), files, write_options)
     users = [user_of(app, names) for names in dict.fromkeys([(OPERATOR,), (OUTSIDE,), *chosen])]
@@ -120,6 +121,7 @@ def deploy(*, artifacts: str, ledger: str | None, as_json: bool) -> None:
     from graphbus_core.ledger.nats import deploy_stream
 
     settings = project.run.settings
+    check_agents_on_nats(project.artifacts.agents.agents, settings.nats)
     subscriptions = subscriptions_in(project.artifacts, project.run)
     stream, changed = asyncio.run(deploy_stream(ledger or settings.ledger, settings.nats, subscriptions))
     said = (

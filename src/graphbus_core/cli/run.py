@@ -41,7 +41,18 @@ from graphbus_core.store import BuildArtifacts
 )
 @click.option("--allow-drift", is_flag=True, help="Start even if source files have changed since the build.")
 @click.option("--partial", "is_partial", is_flag=True, help="Leave out the agents that cannot start.")
-@click.option("--only", multiple=True, metavar="AGENT", help="Run only this agent; may be repeated.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="AGENT",
+    help="Run only this agent; may be repeated. `outside`: no agent, only --publish and --call.",
+)
+@click.option(
+    "--partition",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Handle only this partition of the agents, on NATS (see `partitions` in [tool.graphbus.runtime.nats]).",
+)
 @ledger_option("Keep events in this ledger until they are handled: sqlite, or nats://HOST:PORT/APP ($GRAPHBUS_LEDGER).")
 @click.option(
     "--confined", "is_confined", is_flag=True, help="Enforce [tool.graphbus.powers] with Landlock and seccomp."

@@ -1,7 +1,8 @@
 """Generates Kubernetes manifests for a graph, and checks beforehand the values that a cluster would refuse.
 
 Each API object has its template in `templates/`. Without a ledger on NATS, each pod has one replica in a Deployment, because two
-replicas would be two separate buses. With one, each agent may have a StatefulSet: a replica handles events out of its own volume.
+replicas would be two separate buses. With one, each agent may have a StatefulSet: a replica handles events out of its own volume,
+those of a partition, or, if the settings say so, any.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from graphbus_core.errors import DeployError, RunError
 from graphbus_core.ledger.nats_names import Address, is_on_nats, parse_address, stream_name
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.artifacts import Artifacts
-from graphbus_core.model.config import RuntimeSettings
+from graphbus_core.model.config import NatsConfig, RuntimeSettings
 from graphbus_core.model.powers import Powers
 
 Topology = Literal["single", "per-agent"]
@@ -75,6 +76,7 @@ class Pod(NamedTuple):
         keeps_state: Its state needs a volume that outlives the pod.
         replicas: How many of it run; the lowest number if KEDA scales them.
         most: The highest number of replicas if KEDA scales them, else 0.
+        is_divided: Each replica handles a partition of the events of the agent.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Pod(NamedTuple):
     keeps_state: bool = False
     replicas: int = 1
     most: int = 0
+    is_divided: bool = False
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,13 +225,21 @@ def check_ledger(ledger: str) -> str:
     return ledger
 
 
-def parse_replicas(texts: Iterable[str], agents: Sequence[AgentDefinition]) -> dict[str, tuple[int, int]]:
+def parse_replicas(
+    texts: Iterable[str], agents: Sequence[AgentDefinition], nats: NatsConfig
+) -> dict[str, tuple[int, int]]:
     """Return agent -> its lowest and its highest number of replicas, from `AGENT=NUMBER` or `AGENT=LOWEST..HIGHEST`.
 
     Of a fixed number, the highest is 0.
 
+    Args:
+        texts: The texts.
+        agents: All agents.
+        nats: Which agents are divided, and which may share events.
+
     Raises:
-        DeployError: GBE703 for anything else, or for a range of an agent for which no events wait.
+        DeployError: GBE703 for anything else, for a range of an agent for which no events wait, and for an agent that has a pod
+            for each partition; GBE741 for several of an agent with events that is not `shared`.
     """
     known = {agent.name: agent for agent in agents}
     found = {}
@@ -243,8 +254,12 @@ def parse_replicas(texts: Iterable[str], agents: Sequence[AgentDefinition]) -> d
             reason = "the highest number is below the lowest"
         elif highest and not agent.subscriptions:
             reason = f"{agent.name} subscribes to nothing, so that no events would scale it"
-        if reason:
+        elif agent.name in nats.partitions:
+            reason = f"{agent.name} has {nats.partitions[agent.name]} partitions, and a pod for each"
+        if agent is None or reason:
             raise invalid_value(text, "number of replicas", reason, "Payments=2, or Payments=1..5")
+        if max(lowest, highest) > 1 and agent.subscriptions and agent.name not in nats.shared:
+            raise DeployError("GBE741", name=agent.name, replicas=str(highest or lowest))
         found[text.partition("=")[0]] = lowest, highest
     return found
 
@@ -266,7 +281,9 @@ def plan_pods(
     topology: Topology,
     agents: Sequence[str],
     keepers: frozenset[str],
+    *,
     replicas: Mapping[str, tuple[int, int]] = {},
+    partitions: Mapping[str, int] = {},
 ) -> tuple[Pod, ...]:
     """Return the pods of an application: one for all agents, or one for each.
 
@@ -276,6 +293,7 @@ def plan_pods(
         agents: The names of the agents.
         keepers: The agents whose state must outlive their pod.
         replicas: What `parse_replicas` returns.
+        partitions: Agent -> the number of its partitions, each of which gets a pod.
 
     Raises:
         DeployError: GBE723 for two agents whose names become the same label, GBE724 for a name that cannot become one.
@@ -290,10 +308,12 @@ def plan_pods(
         if label in labels:
             raise DeployError("GBE723", first=labels[label], second=agent, label=label)
         labels[label] = agent
-    return tuple(
-        Pod(f"{name}-{label}", label, agent, agent in keepers, *replicas.get(agent, ()))
-        for label, agent in sorted(labels.items())
-    )
+    pods = []
+    for label, agent in sorted(labels.items()):
+        count = partitions.get(agent, 0)
+        lowest, highest = (count, 0) if count else replicas.get(agent, (1, 0))
+        pods.append(Pod(f"{name}-{label}", label, agent, agent in keepers, lowest, highest, is_divided=bool(count)))
+    return tuple(pods)
 
 
 def refuse_cut_edges(artifacts: Artifacts) -> None:
@@ -412,6 +432,7 @@ def _pod_values(plan: ClusterPlan, pod: Pod) -> dict[str, Any]:
     """Return placeholder -> value for what differs between pods."""
     serve = (f"--serve=0.0.0.0:{SERVE_PORT}",) if plan.is_served else ()
     only = (f"--only={pod.agent}",) if pod.agent else ()
+    partition = ("--partition=$(GRAPHBUS_PARTITION)",) if pod.is_divided else ()
     return {
         "name": pod.name,
         "labels": _label_lines(plan, pod.component),
@@ -423,7 +444,15 @@ def _pod_values(plan: ClusterPlan, pod: Pod) -> dict[str, Any]:
         "replicas": pod.replicas,
         "is_one": pod.replicas == 1,
         "most": pod.most,
-        "arguments": (f"--artifacts={HOME}/{plan.artifacts}", f"--health=0.0.0.0:{HEALTH_PORT}", *serve, *only),
+        "is_divided": pod.is_divided,
+        "is_shared": pod.replicas > 1 and not pod.is_divided,
+        "arguments": (
+            f"--artifacts={HOME}/{plan.artifacts}",
+            f"--health=0.0.0.0:{HEALTH_PORT}",
+            *serve,
+            *only,
+            *partition,
+        ),
     }
 
 

@@ -10,22 +10,26 @@ The server only checks subjects; `ledger.nats_names` has them. Answers go to an 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from graphbus_core.deploy.names import invalid_value
 from graphbus_core.deploy.render import Files
 from graphbus_core.ledger.nats_names import (
+    consumer_names,
     inbox_of,
     stream_name,
     subject_of,
     subject_of_answers,
     subject_of_call,
+    subject_of_owner,
     subject_of_questions,
     subject_of_request,
 )
 from graphbus_core.model.agent import AgentDefinition, Publication, TopicDefinition
+from graphbus_core.model.config import OUTSIDE
 
-OPERATOR, OUTSIDE = "operator", "outside"
+OPERATOR = "operator"
 ACCOUNTS = "accounts.conf"
 """The name of the generated file."""
 
@@ -58,6 +62,8 @@ def generate_accounts(
     topics: Iterable[TopicDefinition],
     groups: Sequence[Sequence[str]],
     command: str,
+    *,
+    partitions: Mapping[str, int] = MappingProxyType({}),
 ) -> Files:
     """Return the file with the account and the users of an application.
 
@@ -67,6 +73,7 @@ def generate_accounts(
         topics: All topics.
         groups: The agents of each process that has a user; `OUTSIDE` among them is a process that also publishes from outside.
         command: The command that writes the same file again.
+        partitions: Agent -> the number of its partitions, for those that have several.
 
     Raises:
         DeployError: GBE703, two users would have the same variable.
@@ -89,20 +96,24 @@ def generate_accounts(
         publish = {f"$JS.API.STREAM.INFO.{stream_name(app)}", f"$JS.API.CONSUMER.INFO.{stream_name(app)}.*"}
         subscribe = {f"{inbox_of(user)}.>"}
         for agent in (each for each in agents if each.name in names):
-            publish.update(_publishes(app, agent, [each for each in agents if each.name not in names]))
-            subscribe.add(subject_of_questions(app, agent.name))
+            consumers = consumer_names(agent.name, partitions.get(agent.name, 1)) if agent.subscriptions else []
+            publish.update(_publishes(app, agent, [each for each in agents if each.name not in names], consumers))
+            subscribe |= {subject_of_questions(app, agent.name), *(subject_of_owner(app, each) for each in consumers)}
         publish.update(from_outside if OUTSIDE in names else ())
         users.append(_format_user(user, sorted(publish), sorted(subscribe)))
     account = f"{_quote(app)}: {{\n  jetstream: enabled\n  users: [\n{_indent(users, 4)}\n  ]\n}}\n"
     return {ACCOUNTS: _HEAD.format(command=command) + account}
 
 
-def _publishes(app: str, agent: AgentDefinition, others: Sequence[AgentDefinition]) -> Iterator[str]:
-    """Yield the subjects to which the process of an agent publishes, given the agents of other processes."""
+def _publishes(
+    app: str, agent: AgentDefinition, others: Sequence[AgentDefinition], consumers: Iterable[str]
+) -> Iterator[str]:
+    """Yield the subjects to which the process of an agent publishes, given the agents of other processes and its consumers."""
     yield subject_of_answers(app, agent.name)
-    if agent.subscriptions:
-        yield f"$JS.API.CONSUMER.MSG.NEXT.{stream_name(app)}.{agent.name}"
-        yield f"$JS.ACK.{stream_name(app)}.{agent.name}.>"
+    for consumer in consumers:
+        yield f"$JS.API.CONSUMER.MSG.NEXT.{stream_name(app)}.{consumer}"
+        yield f"$JS.ACK.{stream_name(app)}.{consumer}.>"
+        yield subject_of_owner(app, consumer)
     for each in agent.publications:
         topic = each.topic or _prefix_of(each)
         if topic and not each.is_request:

@@ -175,7 +175,7 @@ RUN_REGISTER: dict[str, ErrorText] = {
     ),
     "GBE635": ErrorText(
         "{responder} did not answer {topic} within {timeout_s:g} s.",
-        "Pass a longer `timeout_s`, or make the handler faster.",
+        "Pass a longer `timeout_s`, or make the handler faster. If another process runs {responder}, look whether it is up.",
     ),
     "GBE636": ErrorText(
         "{topic} was not published, because the queue is full: {limit} events are waiting.",
@@ -372,6 +372,19 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "The tool has no answer, because `graphbus {command}` was ended: {reason}.",
         "Run `graphbus {command}` in a terminal, which shows what it prints besides its answer.",
     ),
+    "GBE691": ErrorText(
+        "This process cannot handle partition {partition}: {reason}.",
+        "Give the agents partitions in [tool.graphbus.runtime.nats.partitions], or leave --partition out.",
+    ),
+    "GBE692": ErrorText(
+        "Another process ({process}) handles the events of {agent}, with a state file of its own.",
+        "Run it once. [tool.graphbus.runtime.nats] can divide the events of an agent by key (`partitions`), or let processes"
+        " share them where neither order nor state matters (`shared`). To publish and ask only, use `--only outside`.",
+    ),
+    "GBE693": ErrorText(
+        "The settings divide the events of {agent}, but none of its subscriptions has a key to divide them by.",
+        "Declare one with `@subscribe(topic, key=...)`, or remove {agent} from [tool.graphbus.runtime.nats.partitions].",
+    ),
     "GBE695": ErrorText(
         "There is no agent {name} in this graph, so it cannot be run on its own.{suggestion}",
         "Use one of its agents: {known}.",
@@ -507,6 +520,11 @@ RUN_REGISTER: dict[str, ErrorText] = {
     "GBE740": ErrorText(
         "This ledger cannot be used in manifests: {reason}.",
         "Pass `sqlite`, or an address without user and password, e.g. {example}. Credentials belong in a secret.",
+    ),
+    "GBE741": ErrorText(
+        "{name} would have {replicas} pods, each with a state file of its own.",
+        "Divide its events by key with [tool.graphbus.runtime.nats.partitions]; or, if neither order nor state matters, list it"
+        " under `shared` in [tool.graphbus.runtime.nats].",
     ),
     "GBE745": ErrorText(
         "The contracts of {state} cannot be read: {reason}.",

@@ -19,6 +19,7 @@ HELP = f"""Usage: {COMMAND} [OPTIONS]
 Runtime Mode; see also `graphbus run`. Without an entry point the graph stays up until SIGTERM or Ctrl-C.
 
   --only AGENT                  run this agent alone; may be repeated
+  --partition N                 handle only this partition of the agents, on NATS
   --entrypoint MODULE:FUNCTION  call this function when the graph is ready
   --artifacts DIR               the artifact folder (.graphbus)
   --allow-drift                 start although source files differ from what was built
@@ -27,7 +28,7 @@ Runtime Mode; see also `graphbus run`. Without an entry point the graph stays up
   --health [HOST:]PORT          answer probes and metrics there (127.0.0.1)
   --serve [HOST:]PORT           take calls and events over HTTP there (127.0.0.1)
 """
-_VALUES = ("entrypoint=", "artifacts=", "health=", "serve=", "only=", "ledger=")
+_VALUES = ("entrypoint=", "artifacts=", "health=", "serve=", "only=", "ledger=", "partition=")
 _SWITCHES = ("allow-drift", "confined", "help")
 
 
@@ -60,6 +61,8 @@ def parse_arguments(words: Sequence[str]) -> Arguments | None:
                 raise GetoptError(f"option {name} requires argument")
         if rest:
             raise GetoptError(f"unexpected argument {rest[0]}")
+        if any(name == "--partition" and not value.isdecimal() for name, value in options):
+            raise GetoptError("option --partition requires a whole number")
         if ("--ledger", "") in options:
             raise GetoptError("option --ledger requires the name of a ledger")
     except GetoptError as error:
@@ -75,6 +78,7 @@ def parse_arguments(words: Sequence[str]) -> Arguments | None:
         allow_drift="--allow-drift" in values,
         is_confined="--confined" in values,
         only=tuple(value for name, value in options if name == "--only"),
+        partition=int(values["--partition"]) if "--partition" in values else None,
         ledger=values.get("--ledger", os.environ.get(LEDGER_VARIABLE) or None),
         is_serving=bool(serve) or not entrypoint,  # a graph that stays up delivers on its own thread
     )

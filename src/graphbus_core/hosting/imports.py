@@ -16,6 +16,7 @@ from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, r
 from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.config import OUTSIDE
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.values import format_value
 
@@ -204,7 +205,7 @@ def select_agents(
 
     Args:
         agents: All agents of the graph, in the order of activation.
-        only: The names of those to run; empty: all.
+        only: The names of those to run, and perhaps `OUTSIDE`; empty: all.
 
     Returns:
         The agents to run, in the same order, and name -> error GBE696 of the others.
@@ -216,7 +217,7 @@ def select_agents(
     raise_all(
         RunError("GBE695", name=name, suggestion=did_you_mean(name, known), known=", ".join(sorted(known)))
         for name in dict.fromkeys(only)
-        if name not in known
+        if name not in (*known, OUTSIDE)
     )
     asked = " ".join(f"--only {name}" for name in only)
     left_out: dict[str, GraphBusError] = {

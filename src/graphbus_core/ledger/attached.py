@@ -10,14 +10,15 @@ from time import monotonic, sleep
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from graphbus_core.errors import RunError
+from graphbus_core.errors import RunError, raise_all
 from graphbus_core.hosting.graph import LiveGraph, state_path
-from graphbus_core.hosting.imports import require_packages
+from graphbus_core.hosting.imports import require_packages, select_agents
 from graphbus_core.ledger.nats_names import is_on_nats
 from graphbus_core.ledger.questions import Asking
 from graphbus_core.ledger.seam import EngineGone, History, Lag, Ledger, Questions, Subscription
 from graphbus_core.ledger.worker import Wanted, Worker
-from graphbus_core.model.config import NatsConfig, ResolvedRun
+from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.config import OUTSIDE, NatsConfig, ResolvedRun, RuntimeSettings
 from graphbus_core.model.deliveries import Metric
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.schema.types import as_json
@@ -45,33 +46,81 @@ def attach_ledger(graph: LiveGraph, config: ResolvedRun) -> None:
         RunError: GBE658 for a ledger that does not exist, GBE643-645 for a file that cannot be used.
     """
     artifacts = None if graph.origin is None else graph.origin.artifacts
-    ledger = open_engine(config.settings.ledger, state_path(config), config.only, config.settings.nats)
+    _check_partition(config, () if artifacts is None else artifacts.agents.agents)
+    settings = config.settings
+    ledger = open_engine(settings.ledger, state_path(config), config.only, settings.nats, config.partition)
     graph.ledger = AttachedLedger(
         graph,
         ledger,
         others=subscriptions_in(artifacts, config) if artifacts is not None and config.only else (),
         build=digest_of(artifacts),
-        partitions=config.settings.partitions,
-        wanted={} if config.settings.validation == "off" else wanted_types(artifacts),
+        partitions=settings.partitions,
+        divided=divided_agents(settings),
+        wanted={} if settings.validation == "off" else wanted_types(artifacts),
     )
     graph.at_end(graph.ledger.close)
 
 
-def open_engine(name: str, path: str, agents: Collection[str] = (), nats: NatsConfig = NatsConfig()) -> History:  # noqa: B008
+def divided_agents(settings: RuntimeSettings) -> Mapping[str, int]:
+    """Return agent -> its number of partitions, for those whose partitions have processes of their own: on NATS only."""
+    return settings.nats.partitions if is_on_nats(settings.ledger) else {}
+
+
+def check_agents_on_nats(agents: Sequence[AgentDefinition], settings: NatsConfig) -> None:
+    """Check the agents that the settings name.
+
+    Raises:
+        RunError: GBE693, an agent that is divided has no key; GBE695, an agent does not exist.
+    """
+    select_agents(agents, [*settings.partitions, *settings.shared])
+    keyed = {agent.name for agent in agents if any(each.key for each in agent.subscriptions)}
+    raise_all(RunError("GBE693", agent=name) for name in settings.partitions if name not in keyed)
+
+
+def _check_partition(config: ResolvedRun, agents: Sequence[AgentDefinition]) -> None:
+    """Check `--partition`, and the names in the settings for NATS.
+
+    Raises:
+        RunError: GBE691, there is no such partition; and what `check_agents_on_nats` raises.
+    """
+    divided = divided_agents(config.settings)
+    if is_on_nats(config.settings.ledger) and agents:
+        check_agents_on_nats(agents, config.settings.nats)
+    if config.partition is None:
+        return
+    reason = "" if config.only else "it needs --only with the agents whose partition it is"
+    for agent in {*config.only} - {OUTSIDE} if is_on_nats(config.settings.ledger) else ():
+        count = divided.get(agent, 1)
+        if count <= config.partition:
+            reason = f"{agent} has {count} partition{'' if count == 1 else 's'}, numbered from 0"
+    if not is_on_nats(config.settings.ledger):
+        reason = "only on NATS do processes choose a partition: elsewhere they share one file"
+    if reason:
+        raise RunError("GBE691", partition=str(config.partition), reason=reason)
+
+
+def open_engine(
+    name: str,
+    path: str,
+    agents: Collection[str] = (),
+    nats: NatsConfig = NatsConfig(),  # noqa: B008 - it is frozen
+    partition: int | None = None,
+) -> History:
     """Return the engine with this name.
 
     Args:
         name: `sqlite`, or `nats://[user:password@]host[:port][/app]`.
         path: The state file of the graph.
         agents: The agents that this process hosts; empty: all.
-        nats: The settings of a stream on NATS.
+        nats: The settings for NATS.
+        partition: The partition of these agents that this process handles, on NATS; None: all.
 
     Raises:
         RunError: GBE658 for any other name, GBE643-645 for a file that cannot be used, GBE659 for a malformed address, GBE671
             if nats-py is not installed.
     """
     if is_on_nats(name):
-        return _open_nats(name, path, agents, nats)
+        return _open_nats(name, path, agents, nats, partition)
     if name != "sqlite":
         raise RunError("GBE658", ledger=name)
     from graphbus_core.ledger.sqlite import SqliteLedger
@@ -79,12 +128,12 @@ def open_engine(name: str, path: str, agents: Collection[str] = (), nats: NatsCo
     return SqliteLedger(path)
 
 
-def _open_nats(url: str, path: str, agents: Collection[str], settings: NatsConfig) -> History:
+def _open_nats(url: str, path: str, agents: Collection[str], settings: NatsConfig, partition: int | None) -> History:
     """Return the engine on a NATS server; raise GBE659 for a malformed address, GBE671 if nats-py is not installed."""
     require_packages("A ledger on NATS", ["nats"], extra="nats")
     from graphbus_core.ledger.nats import NatsLedger
 
-    return NatsLedger(url, path, agents=agents or None, settings=settings)
+    return NatsLedger(url, path, agents=agents or None, settings=settings, partition=partition)
 
 
 def digest_of(artifacts: BuildArtifacts | None) -> str:
@@ -108,13 +157,14 @@ def wanted_types(artifacts: BuildArtifacts | None) -> dict[tuple[str, str], Want
 
 def subscriptions_in(artifacts: BuildArtifacts, config: ResolvedRun) -> list[Subscription]:
     """Return the subscriptions of the agents that `--only` leaves to other processes; without it, of all."""
+    divided = divided_agents(config.settings)
     return [
         Subscription(
             agent=agent.name,
             handler=f"{agent.name}.{each.method}",
             topic=each.topic,
             partition_key=each.key,
-            partitions=config.settings.partitions,
+            partitions=divided.get(agent.name, config.settings.partitions),
             on_retry="skip" if each.on_retry == "skip" else "block",
         )
         for agent in artifacts.agents.agents
@@ -133,6 +183,7 @@ class AttachedLedger:
         others: See `Worker`.
         build: See `Worker`.
         partitions: See `Worker`.
+        divided: See `Worker`.
         wanted: See `Worker`.
     """
 
@@ -144,10 +195,13 @@ class AttachedLedger:
         others: Sequence[Subscription] = (),
         build: str = "",
         partitions: int = 1,
+        divided: Mapping[str, int] = MappingProxyType({}),
         wanted: Mapping[tuple[str, str], Wanted] = MappingProxyType({}),
     ) -> None:
         self.engine = ledger
-        self.worker = Worker(graph.bus, ledger, others=others, build=build, partitions=partitions, wanted=wanted)
+        self.worker = Worker(
+            graph.bus, ledger, others=others, build=build, partitions=partitions, divided=divided, wanted=wanted
+        )
         self._graph = graph
         self._loop = asyncio.new_event_loop()
         self._asking = Asking(graph, ledger, self._loop, others) if isinstance(ledger, Questions) else None

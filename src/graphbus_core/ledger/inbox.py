@@ -40,6 +40,20 @@ _OUTGOING = "SELECT id, topic, event_id, body FROM ledger_outbox WHERE agent IN 
 _FORGET_OUTGOING = "DELETE FROM ledger_outbox WHERE id = ?"
 
 
+class Source(NamedTuple):
+    """Where events for an agent come from.
+
+    Attributes:
+        agent: The agent.
+        partition: Only deliveries in this partition are taken from there; None: all.
+        name: What the source is called, in the file too.
+    """
+
+    agent: str
+    partition: int | None
+    name: str
+
+
 class Arrival(NamedTuple):
     """An event from the broker: its number in the stream there, and the receipt that acknowledges it."""
 
@@ -91,66 +105,72 @@ class InboxLedger(SqliteLedger):
     # --- inbox ---
 
     def receive(
-        self, agent: str, origin: str, arrivals: Sequence[Arrival], acknowledged: Iterable[int] = ()
+        self, source: Source, origin: str, arrivals: Sequence[Arrival], acknowledged: Iterable[int] = ()
     ) -> list[int]:
         """Store events with their deliveries to one agent; return for each how many of its deliveries are open.
 
         An event that the agent has got before is not stored again.
 
         Args:
-            agent: The agent.
+            source: Where they come from.
             origin: What tells this stream from an earlier one with the same name.
             arrivals: The events.
             acknowledged: Numbers of events whose receipts are no longer needed.
         """
         with self._transaction() as connection:
             self._load_subscriptions(connection)
-            counts = [self._receive(connection, agent, each.envelope) for each in arrivals]
+            counts = [self._receive(connection, source, each.envelope) for each in arrivals]
             connection.executemany(
                 _ADD_RECEIPT,
                 [
-                    (agent, each.number, origin, each.envelope.id, each.receipt)
+                    (source.name, each.number, origin, each.envelope.id, each.receipt)
                     for each, count in zip(arrivals, counts, strict=True)
                     if count
                 ],
             )
-            connection.executemany(_FORGET_RECEIPT, [(agent, number) for number in acknowledged])
+            connection.executemany(_FORGET_RECEIPT, [(source.name, number) for number in acknowledged])
             connection.execute(sql.FORGET_DONE, (self._now() - self._keep_s,))
         self._note()
         return counts
 
-    def _receive(self, connection: Connection, agent: str, event: Envelope) -> int:
-        route = [(number, each) for number, each in self._route(event.type) if each.agent == agent]
-        if not route:
+    def _receive(self, connection: Connection, source: Source, event: Envelope) -> int:
+        places = [
+            (number, partition)
+            for number, each in self._route(event.type)
+            for partition in [each.partition_of(event)]
+            if each.agent == source.agent and source.partition in (None, partition)
+        ]
+        if not places:
             return 0
         body = msgspec.json.encode(event).decode()
-        cursor = connection.execute(sql.ADD_EVENT, (_key(agent, event.id), body, len(route), self._now()))
+        cursor = connection.execute(sql.ADD_EVENT, (_key(source, event.id), body, len(places), self._now()))
         if not cursor.rowcount:
-            return self._count_open(connection, agent).get(event.id, 0)
+            return self._count_open(connection, source).get(event.id, 0)
         connection.executemany(
             sql.ADD_DELIVERY,
-            [(cursor.lastrowid, number, agent, each.partition_of(event), event.time) for number, each in route],
+            [(cursor.lastrowid, number, source.agent, partition, event.time) for number, partition in places],
         )
-        return len(route)
+        return len(places)
 
-    def receipts(self, agent: str, origin: str) -> list[Receipt]:
-        """Return the receipts of an agent in the order of their numbers, and forget those of other origins."""
+    def receipts(self, source: Source, origin: str) -> list[Receipt]:
+        """Return the receipts of a source in the order of their numbers, and forget those of other origins."""
         with self._transaction() as connection:
-            connection.execute(_FORGET_OTHER_ORIGINS, (agent, origin))
-            open_deliveries = self._count_open(connection, agent)
-            rows = connection.execute(_RECEIPTS, (agent, origin)).fetchall()
+            connection.execute(_FORGET_OTHER_ORIGINS, (source.name, origin))
+            open_deliveries = self._count_open(connection, source)
+            rows = connection.execute(_RECEIPTS, (source.name, origin)).fetchall()
         return [
             Receipt(number, event_id, receipt, open_deliveries.get(event_id, 0)) for number, event_id, receipt in rows
         ]
 
-    def count_open(self, agent: str) -> dict[str, int]:
-        """Return the id of each event that has open deliveries to an agent, and their number."""
+    def count_open(self, source: Source) -> dict[str, int]:
+        """Return the id of each event from a source that has open deliveries, and their number."""
         with self._reading() as connection:
-            return self._count_open(connection, agent)
+            return self._count_open(connection, source)
 
-    def _count_open(self, connection: Connection, agent: str) -> dict[str, int]:
-        prefix = len(_key(agent, ""))
-        return {key[prefix:]: count for key, count in connection.execute(_OPEN_DELIVERIES, (agent, sql.PARKED))}
+    def _count_open(self, connection: Connection, source: Source) -> dict[str, int]:
+        prefix = _key(source, "")
+        rows = connection.execute(_OPEN_DELIVERIES, (source.agent, sql.PARKED))
+        return {key.removeprefix(prefix): count for key, count in rows if key.startswith(prefix)}
 
     # --- outbox ---
 
@@ -173,6 +193,6 @@ class InboxLedger(SqliteLedger):
             connection.executemany(_FORGET_OUTGOING, [(number,) for number in numbers])
 
 
-def _key(agent: str, event_id: str) -> str:
-    """Return what an event for one agent is stored under: the agents of a process get it independently of each other."""
-    return f"{agent}/{event_id}"
+def _key(source: Source, event_id: str) -> str:
+    """Return what an event is stored under: the agents and partitions of a process get it independently of each other."""
+    return f"{source.name}/{event_id}"

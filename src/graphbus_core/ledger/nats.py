@@ -6,11 +6,18 @@ The server carries events between processes; each process handles them out of a 
 engine in a file. So an outcome, the changes of states and what the handler published are one transaction, and an event that the
 server hands out twice is handled once. The server owns an event until all deliveries of it in a process are done, dead or
 parked; what a process has published but not relayed when it ends is relayed when it runs again.
+
+An agent, or each partition of it, belongs to one file: while a process handles its events, one with another file is refused,
+unless the settings say that processes share the events.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import platform
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,7 +29,7 @@ import msgspec
 from graphbus_core.clock import Clock
 from graphbus_core.errors import RunError
 from graphbus_core.ledger.envelope import Envelope, encode_envelope
-from graphbus_core.ledger.inbox import InboxLedger
+from graphbus_core.ledger.inbox import InboxLedger, Source
 from graphbus_core.ledger.nats_link import (
     ApiError,
     Message,
@@ -32,9 +39,11 @@ from graphbus_core.ledger.nats_link import (
     Receiver,
 )
 from graphbus_core.ledger.nats_names import (
+    consumer_name,
     is_inbox,
     parse_address,
     subject_of,
+    subject_of_owner,
     subject_of_question,
     subject_of_questions,
     unusable,
@@ -43,11 +52,14 @@ from graphbus_core.ledger.nats_pump import Pump
 from graphbus_core.ledger.nats_stream import (
     ACK_WAIT_S,
     Stream,
+    consumers_of,
     declare_consumers,
     declare_stream,
+    divide_again,
     find_consumer,
     no_jetstream,
 )
+from graphbus_core.ledger.processes import identity_of_file
 from graphbus_core.ledger.seam import (
     Capabilities,
     Dead,
@@ -74,6 +86,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
 _LAST_S = 2.0
 """How long `close` may publish what the outbox has."""
 _LOOKS, _LOOK_S = 5, 0.005
+_OWNER_S = 2.0
+"""How long a process may take to say that it handles the events of an agent."""
 _TOO_LARGE = 10054
 _HEADROOM_BYTES = 512
 """What the headers of a message take at most."""
@@ -92,8 +106,9 @@ class NatsLedger:
         clock: The clock of leases and retries.
         lease_s: How long a lease lasts.
         agents: The agents that this process hosts; None: all that are subscribed.
+        partition: The only partition that this process handles of those agents that are divided; None: all.
         ack_wait_s: After how long without a sign of a process the server hands its events out again.
-        settings: The settings of the stream.
+        settings: The settings of the stream, and of agents that several processes run.
 
     Raises:
         RunError: GBE659, the address is malformed.
@@ -109,6 +124,7 @@ class NatsLedger:
         lease_s: float = 30.0,
         *,
         agents: Collection[str] | None = None,
+        partition: int | None = None,
         ack_wait_s: float = ACK_WAIT_S,
         settings: NatsConfig = NatsConfig(),  # noqa: B008 - it is frozen
     ) -> None:
@@ -116,7 +132,9 @@ class NatsLedger:
         self._outgoing = asyncio.Event()
         self._local = InboxLedger(path, clock, lease_s, on_outgoing=self._outgoing.set)
         self._link = NatsLink(self.address, self._declare_soon)
+        self._path = path
         self._only = None if agents is None else frozenset(agents)
+        self._partition = partition
         self._ack_wait_s = ack_wait_s
         self._settings = settings
         self._subscriptions: Sequence[Subscription] = ()
@@ -128,6 +146,7 @@ class NatsLedger:
         self._questions: list[Question] = []
         self._askers: dict[int, str] = {}  # where an answer is sent to, by the number of the question
         self._listening: list[Receiver] = []
+        self._answering: set[asyncio.Task[None]] = set()  # who would forget them otherwise
 
     # --- life ---
 
@@ -164,17 +183,45 @@ class NatsLedger:
         if self._stream is not None and self._stream.created != stream.created:
             _log.error("the stream %s is new: what the earlier one kept is lost", stream.name)
         hosted = self._hosted()
-        await declare_consumers(self._link, stream, self._subscriptions, hosted, self._ack_wait_s)
+        wanted = consumers_of(self._link, self._subscriptions, self._settings.partitions, self._ack_wait_s)
+        await declare_consumers(self._link, stream, wanted, hosted)
         self._stream = stream
-        for agent in [each for each in self._pumps if each not in hosted]:
-            await self._end(self._tasks.pop(agent))
-            await self._pumps.pop(agent).close()
-        for agent in hosted:
-            if agent not in self._pumps:
-                self._pumps[agent] = Pump(self._link, self._local, agent, self._ack_wait_s)
-                self._spawn(agent, self._pumps[agent].run())
-            self._pumps[agent].attach(stream)
-        await self._listen_for_questions(hosted)
+        sources = {
+            each.name: Source(agent, each.partition, each.name)
+            for agent in hosted
+            for each in wanted[agent]
+            if each.partition is None or self._partition in (None, each.partition)
+        }
+        owned = [each for each in sources.values() if each.agent not in self._settings.shared]
+        for each in owned:
+            await self._refuse_other_owner(each)
+        for name in [each for each in self._pumps if each not in sources]:
+            await self._end(self._tasks.pop(name))
+            await self._pumps.pop(name).close()
+        for name, source in sources.items():
+            if name not in self._pumps:
+                self._pumps[name] = Pump(self._link, self._local, source, self._ack_wait_s)
+                self._spawn(name, self._pumps[name].run())
+            self._pumps[name].attach(stream)
+        await self._listen(hosted, owned)
+
+    async def _refuse_other_owner(self, source: Source) -> None:
+        """Raise GBE692 if a process with another file handles the events of a source; one that does not answer has ended."""
+        subject = subject_of_owner(self.address.app, source.name)
+        with suppress(EngineGone, TimeoutError):
+            answer = await self._link.ask(source.agent, subject, b"", _OWNER_S, is_patient=False)
+            owner = json.loads(answer)
+            if owner["file"] != identity_of_file(self._path):
+                what = source.agent if source.partition is None else f"partition {source.partition} of {source.agent}"
+                raise RunError("GBE692", process=str(owner["process"]), agent=what)
+
+    def _answer_as_owner(self, message: Received) -> None:
+        """Say which file has the events of a source, and who one may ask about it."""
+        if is_inbox(message.reply):
+            owner = {"file": identity_of_file(self._path), "process": f"{os.getpid()} on {platform.node()}"}
+            answering = asyncio.create_task(self._link.send(message.reply, json.dumps(owner).encode()))
+            self._answering.add(answering)
+            answering.add_done_callback(self._answering.discard)
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine as a task with this name, unless there is one."""
@@ -289,9 +336,11 @@ class NatsLedger:
         except RunError as error:
             outcome, state, outgoing = Dead("handler", error.sentence), (), ()
         await self._local.settle(lease, outcome, state, outgoing)
-        pump = self._pumps.get(lease.subscription.agent)
-        if pump is not None and isinstance(outcome, Done | Dead | Parked):
-            await pump.count_down(lease.envelope.id)
+        if isinstance(outcome, Done | Dead | Parked):
+            agent, partition = lease.subscription.agent, lease.partition
+            pump = self._pumps.get(agent) or self._pumps.get(consumer_name(agent, partition))
+            if pump is not None:
+                await pump.count_down(lease.envelope.id)
 
     async def resume(self, build: str = "") -> int:
         """Hand out again what is parked in the file; see `Ledger.resume`."""
@@ -339,16 +388,16 @@ class NatsLedger:
         if self._stream is None:
             return {}
         unsent = len(self._local.outgoing(self._hosted(), _RELAY)) if self._pumps else 0
-        waiting = {}
-        for agent, pump in list(self._pumps.items()):
-            waiting[agent] = await self._count_on_server(self._stream, pump) + unsent
+        waiting = Counter(dict.fromkeys(self._hosted(), unsent))
+        for pump in list(self._pumps.values()):
+            waiting[pump.source.agent] += await self._count_on_server(self._stream, pump)
         return waiting
 
     async def _count_on_server(self, stream: Stream, pump: Pump) -> int:
         """Return how many events of an agent the server has not handed out, or has sent and the file has not got."""
         for _ in range(_LOOKS):
             before = pump.held()
-            info = await find_consumer(self._link, stream, pump.agent) or {}
+            info = await find_consumer(self._link, stream, pump.source.name) or {}
             on_their_way = int(info.get("num_ack_pending", 0)) - len(before & pump.held())
             if on_their_way <= 0:
                 break
@@ -374,16 +423,15 @@ class NatsLedger:
         with suppress(EngineGone):  # the asker waits in vain then
             await self._link.send(reply, text.encode())
 
-    async def _listen_for_questions(self, agents: Collection[str]) -> None:
-        """Take questions to these agents; another process of an agent may take some of them."""
+    async def _listen(self, agents: Collection[str], owned: Collection[Source]) -> None:
+        """Take questions to these agents, of which another process of an agent may take some; and who owns these sources."""
         for receiver in self._listening:
             await self._link.unlisten(receiver)
+        app, listen = self.address.app, self._link.listen
         self._listening = [
-            await self._link.listen(
-                subject_of_questions(self.address.app, each), partial(self._take_question, each), each
-            )
-            for each in agents
+            await listen(subject_of_questions(app, each), partial(self._take_question, each), each) for each in agents
         ]
+        self._listening += [await listen(subject_of_owner(app, each.name), self._answer_as_owner) for each in owned]
 
     def _take_question(self, agent: str, message: Received) -> None:
         """Take a question if it is the one that its subject allows, and its answer would not be published as something else."""
@@ -449,8 +497,9 @@ async def deploy_stream(url: str, settings: NatsConfig, subscriptions: Sequence[
     await link.connect()
     try:
         stream = await declare_stream(link, settings, may_change=True)
-        agents = {each.agent for each in subscriptions}
-        return stream.name, await declare_consumers(link, stream, subscriptions, agents, ACK_WAIT_S)
+        wanted = consumers_of(link, subscriptions, settings.partitions, ACK_WAIT_S)
+        divided = await divide_again(link, stream, wanted)
+        return stream.name, [*divided, *await declare_consumers(link, stream, wanted, wanted)]
     except NobodyThereError:
         raise no_jetstream(link.address.place) from None
     except EngineGone as gone:

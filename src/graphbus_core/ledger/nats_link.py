@@ -350,11 +350,12 @@ class NatsLink:
             raise answer
         return answer
 
-    async def ask(self, agent: str, subject: str, body: bytes, timeout_s: float) -> bytes:
-        """Return what an agent that listens on a subject answers; until there is one, try again.
+    async def ask(self, agent: str, subject: str, body: bytes, timeout_s: float, *, is_patient: bool = True) -> bytes:
+        """Return what an agent that listens on a subject answers; until there is one, try again if `is_patient`.
 
         Raises:
             TimeoutError: There was no answer in this time.
+            NobodyThereError: Nobody listens, and this is not patient.
             EngineGone: There is no connection.
             ForbiddenError: The server refuses it.
         """
@@ -365,6 +366,8 @@ class NatsLink:
                 async with asyncio.timeout(ends_at - monotonic()):
                     return bytes((await asked.answer).data)
             except NobodyThereError:
+                if not is_patient:
+                    raise
                 await asyncio.sleep(min(_FIRST_PAUSE_S, max(0.0, ends_at - monotonic())))
             finally:
                 self._asked.pop(asked.name, None)

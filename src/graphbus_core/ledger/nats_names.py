@@ -3,6 +3,7 @@
     gb.<app>.Order.Created                       an event on /Order/Created
     gbq.<app>.<Agent>.topic.Price.Asked          a request on /Price/Asked to an agent of another process
     gbq.<app>.<Agent>.method.balance             a call of a method
+    gbo.<app>.<consumer>                         the question who handles the events of a consumer
     _INBOX.<user>.<Agent>...                     the answer of an agent; other answers have no agent
 
 What an agent may do is decided by subjects (see `deploy.nats`), so each of them says all that matters.
@@ -96,6 +97,21 @@ def _tokens_of(topic: str) -> str:
     if segments[-1] == "**":
         segments[-1] = ">"
     return ".".join(segments)
+
+
+def consumer_name(agent: str, partition: int | None) -> str:
+    """Return the name of the consumer of an agent, or of one of its partitions; no other agent has it."""
+    return agent if partition is None else f"{agent}-{partition}"
+
+
+def consumer_names(agent: str, partitions: int) -> list[str]:
+    """Return the names of all consumers of an agent with this number of partitions."""
+    return [consumer_name(agent, each) for each in (range(partitions) if partitions > 1 else [None])]
+
+
+def subject_of_owner(app: str, consumer: str) -> str:
+    """Return the subject on which the process that handles the events of a consumer says so."""
+    return f"gbo.{app}.{consumer}"
 
 
 def subject_of_questions(app: str, agent: str) -> str:

@@ -1,4 +1,4 @@
-"""Pump: brings the events of one agent from its consumer on a NATS server into the local file, and acknowledges what is handled.
+"""Pump: brings the events of a consumer on a NATS server into the local file, and acknowledges what is handled.
 
     pull -> messages -> inbox (one transaction) -> ... settled -> acknowledgements -> receipts forgotten
 
@@ -22,7 +22,7 @@ from time import monotonic
 
 from graphbus_core.errors import RunError
 from graphbus_core.ledger.envelope import decode_envelope
-from graphbus_core.ledger.inbox import Arrival, InboxLedger
+from graphbus_core.ledger.inbox import Arrival, InboxLedger, Source
 from graphbus_core.ledger.nats_link import NatsLink, Received, Receiver
 from graphbus_core.ledger.nats_names import subject_of
 from graphbus_core.ledger.nats_stream import NS, Stream, find_consumer
@@ -56,17 +56,17 @@ class _Held:
 
 
 class Pump:
-    """The pump of one agent. All calls come from the event loop of its task.
+    """The pump of one consumer. All calls come from the event loop of its task.
 
     Args:
         link: The connection.
         local: The file.
-        agent: The agent.
+        source: The consumer, its agent and partition.
         ack_wait_s: How long the server waits for an acknowledgement before it hands an event out again.
     """
 
-    def __init__(self, link: NatsLink, local: InboxLedger, agent: str, ack_wait_s: float) -> None:
-        self.agent = agent
+    def __init__(self, link: NatsLink, local: InboxLedger, source: Source, ack_wait_s: float) -> None:
+        self.source = source
         self._link, self._local, self._ack_wait_s = link, local, ack_wait_s
         self._stream: Stream | None = None  # None: it is not attached
         self._created = ""  # when the stream was made to which it was attached last
@@ -126,7 +126,7 @@ class Pump:
             except (EngineGone, RunError) as gone:  # e.g. a full disk
                 if isinstance(gone, RunError) and str(gone) != self._reported:
                     self._reported = str(gone)
-                    _log.error("the events of %s wait: %s", self.agent, gone)
+                    _log.error("the events of %s wait: %s", self.source.name, gone)
                 self._resume_at = monotonic() + _PAUSE_S
 
     async def close(self) -> None:
@@ -184,12 +184,12 @@ class Pump:
     def _take_up(self, stream: Stream) -> None:
         self._held.clear()
         self._numbers.clear()
-        receipts = self._local.receipts(self.agent, stream.created)
+        receipts = self._local.receipts(self.source, stream.created)
         highest = max((self._highest, *(each.number for each in receipts)))
         if stream.last < highest or self._created not in ("", stream.created):
             # It has lost its end, or was made anew: its numbers name other events now.
             _log.error("the stream %s has lost events: it ends at %d, not at %d", stream.name, stream.last, highest)
-            self._local.receive(self.agent, "", (), [each.number for each in receipts])
+            self._local.receive(self.source, "", (), [each.number for each in receipts])
             self._arrived.clear()
             self._last_receipts.clear()
             receipts, highest = [], 0
@@ -204,9 +204,9 @@ class Pump:
     async def _has_gap(self, stream: Stream) -> bool:
         """Return whether the server has handed out messages that are not in the file, and nobody else pulls."""
         for _ in range(_LOOKS):  # it may not have counted the latest acknowledgements yet
-            info = await find_consumer(self._link, stream, self.agent)
+            info = await find_consumer(self._link, stream, self.source.name)
             if info is None:
-                raise EngineGone(f"the consumer of {self.agent} is missing")
+                raise EngineGone(f"the consumer {self.source.name} is missing")
             if info["num_waiting"] or info["num_ack_pending"] <= len(self._held):
                 return False
             await asyncio.sleep(0.05)
@@ -221,7 +221,7 @@ class Pump:
         if self._pulled or room < PREFETCH // 2 or now < self._resume_at or self._stream is None:
             return
         request = {"batch": room, "expires": round(_PULL_S * NS), "idle_heartbeat": round(_HEARTBEAT_S * NS)}
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream.name}.{self.agent}"
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream.name}.{self.source.name}"
         await self._link.send(subject, json.dumps(request).encode(), self._inbox)
         self._pulled, self._seen_at = room, now
 
@@ -241,7 +241,7 @@ class Pump:
 
     def _fail(self, reason: str) -> None:
         """Pull again after a pause, when the ledger has looked at the consumer."""
-        _log.debug("the pull for %s has ended: %s", self.agent, reason)
+        _log.debug("the pull for %s has ended: %s", self.source.name, reason)
         self._pulled, self._stream, self.is_detached = 0, None, True
         self._resume_at = monotonic() + _PAUSE_S
         self._wake.set()
@@ -287,7 +287,7 @@ class Pump:
             raise EngineGone("the pump is not attached")
         forgotten, self._acknowledged = self._acknowledged, []
         try:
-            counts = self._local.receive(self.agent, self._stream.created, arrivals, forgotten)
+            counts = self._local.receive(self.source, self._stream.created, arrivals, forgotten)
         except (EngineGone, RunError):  # another process writes to the file, or the disk is full
             self._acknowledged += forgotten
             raise
@@ -319,7 +319,7 @@ class Pump:
         """Tell the server what is still being worked on, and acknowledge what others have settled in the file."""
         self._beat_at = monotonic() + self._ack_wait_s / 3
         if self._held:
-            open_deliveries = self._local.count_open(self.agent)
+            open_deliveries = self._local.count_open(self.source)
             for number, held in list(self._held.items()):
                 if number not in self._held:
                     continue  # another task has acknowledged it meanwhile
@@ -328,7 +328,7 @@ class Pump:
                 else:
                     await self._link.send(held.receipt, b"+WPI")
         if self._acknowledged:
-            self._local.receive(self.agent, "", (), self._acknowledged)
+            self._local.receive(self.source, "", (), self._acknowledged)
             self._acknowledged = []
         await self._send_acknowledgements()
 

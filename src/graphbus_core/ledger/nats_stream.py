@@ -2,6 +2,10 @@
 
     stream GB_<app>, subjects gb.<app>.>       topic /Order/Created -> subject gb.<app>.Order.Created
     one durable pull consumer for each agent, named as the agent, filtered by the topics that it subscribes to
+    or one for each partition of an agent, named Agent-0, Agent-1, ..., which gets all of these, too
+
+Which events belong to a partition is decided where they arrive, by the keys of the handlers, which the server does not see. The
+description of its consumer has them: processes that divide events in different ways would lose some and double others.
 
 The stream keeps an event until the consumer of each agent that gets it has acknowledged it (`interest`), and refuses new events
 when it is full (`discard: new`). The server answers with the configuration that it uses; that is compared with the one that was
@@ -10,11 +14,12 @@ asked for, because server 2.9 ignores unknown fields in silence.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from graphbus_core.ledger.nats_link import ApiError, ForbiddenError, NatsLink
-from graphbus_core.ledger.nats_names import stream_name, subject_of, unusable
+from graphbus_core.ledger.nats_names import consumer_name, stream_name, subject_of, unusable
 from graphbus_core.ledger.seam import EngineGone, Subscription
 from graphbus_core.log import Log
 from graphbus_core.model.config import NatsConfig
@@ -29,6 +34,10 @@ _WINDOW_S = 600
 _MAX_BYTES, _REPLICAS = 1 << 30, 1
 """Of a new stream, if the settings say nothing."""
 _MOST_UNACKNOWLEDGED = 10_000
+
+_LONGEST_DESCRIPTION = 4000
+_HOLD = "-hold"
+"""The end of the name of a consumer that only keeps events while others are replaced."""
 
 _NO_STREAM, _STREAM_EXISTS, _OVERLAP = 10059, 10058, 10065
 _NO_CONSUMER = 10014
@@ -216,9 +225,55 @@ def no_jetstream(place: str) -> Exception:
 # --- consumers ---
 
 
-def _consumer_config(agent: str, filters: Sequence[str], ack_wait_s: float) -> dict[str, Any]:
+class Consumer(NamedTuple):
+    """A consumer of an agent, with the configuration that it must have.
+
+    Attributes:
+        agent: The agent.
+        partition: Its partition; None: it is that of the whole agent.
+        config: What the server is asked for.
+    """
+
+    agent: str
+    partition: int | None
+    config: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Its name on the server."""
+        return consumer_name(self.agent, self.partition)
+
+
+def consumers_of(
+    link: NatsLink, subscriptions: Sequence[Subscription], partitions: Mapping[str, int], ack_wait_s: float
+) -> dict[str, list[Consumer]]:
+    """Return agent -> its consumers.
+
+    Args:
+        link: The connection.
+        subscriptions: Those of all agents.
+        partitions: The number of partitions of those agents that have several, each with a consumer.
+        ack_wait_s: See `Pump`.
+    """
+    by_agent: dict[str, list[Subscription]] = {}
+    for each in subscriptions:
+        by_agent.setdefault(each.agent, []).append(each)
+    return {
+        agent: [
+            Consumer(agent, partition, _consumer_config(link, own, partition, count, ack_wait_s))
+            for partition in (range(count) if count > 1 else (None,))
+        ]
+        for agent, own in by_agent.items()
+        for count in [partitions.get(agent, 1)]
+    }
+
+
+def _consumer_config(
+    link: NatsLink, own: Sequence[Subscription], partition: int | None, count: int, ack_wait_s: float
+) -> dict[str, Any]:
+    filters = filters_of(link.address.app, [each.topic for each in own], link.version)
     config: dict[str, Any] = {
-        "durable_name": agent,
+        "durable_name": consumer_name(own[0].agent, partition),
         "ack_policy": "explicit",
         "ack_wait": round(ack_wait_s * NS),
         "deliver_policy": "new",
@@ -226,38 +281,128 @@ def _consumer_config(agent: str, filters: Sequence[str], ack_wait_s: float) -> d
         "max_deliver": -1,
         "max_ack_pending": _MOST_UNACKNOWLEDGED,
     }
+    if partition is not None:
+        keys = sorted({f"{each.handler} by {each.partition_key}" for each in own if each.partition_key})
+        config["description"] = f"Partition {partition} of {count}: {', '.join(keys) or 'no keys'}"[
+            :_LONGEST_DESCRIPTION
+        ]
     if len(filters) == 1:
         return config | {"filter_subject": filters[0]}
     return config | {"filter_subjects": list(filters)} if filters else config
 
 
 async def declare_consumers(
-    link: NatsLink, stream: Stream, subscriptions: Sequence[Subscription], hosted: Collection[str], ack_wait_s: float
+    link: NatsLink, stream: Stream, wanted: Mapping[str, Sequence[Consumer]], hosted: Collection[str]
 ) -> list[str]:
-    """Make the consumers that are missing, and give those of hosted agents the present filters; return the agents of these.
+    """Make the consumers that are missing, and give those of hosted agents the present filters; return the names of these.
 
     Raises:
-        RunError: GBE659, the server does not accept them as they are.
+        RunError: GBE659, the server does not accept them as they are, or an agent is divided in another way.
         EngineGone: There is no answer.
     """
-    topics: dict[str, list[str]] = {}
-    for each in subscriptions:
-        topics.setdefault(each.agent, []).append(each.topic)
     made = []
-    for agent, wanted in topics.items():
-        config = _consumer_config(agent, filters_of(link.address.app, wanted, link.version), ack_wait_s)
-        found = await find_consumer(link, stream, agent)
-        differing = ["durable_name"] if found is None else _differing(config, found["config"])
-        if found is None or (agent in hosted and differing):
-            await _make_consumer(link, stream, agent, config, differing)
-            made.append(agent)
+    for agent, consumers in wanted.items():
+        found = {each.name: await find_consumer(link, stream, each.name) for each in consumers}
+        await _refuse_other_division(link, stream, consumers, found)
+        for each in consumers:
+            present = found[each.name]
+            differing = ["durable_name"] if present is None else _differing(each.config, present["config"])
+            if present is None or (agent in hosted and differing):
+                await _make_consumer(link, stream, each.name, each.config, differing)
+                made.append(each.name)
     return made
 
 
-async def find_consumer(link: NatsLink, stream: Stream, agent: str) -> dict[str, Any] | None:
-    """Return the description of the consumer of an agent; None if there is none."""
+async def _refuse_other_division(
+    link: NatsLink, stream: Stream, consumers: Sequence[Consumer], found: Mapping[str, dict[str, Any] | None]
+) -> None:
+    """Raise GBE659 if the server has other partitions of an agent than these."""
+    other = await _find_other_division(link, stream, consumers, found)
+    if other is not None:
+        agent, is_now = consumers[0].agent, _description(other["config"]) or "its events are not divided"
+        raise unusable(
+            f"it divides the events of {agent} in another way ({is_now})",
+            f"Stop the processes of {agent} when they have handled what waits, and run `graphbus nats deploy`.",
+            link.address.place,
+        )
+
+
+async def _find_other_division(
+    link: NatsLink, stream: Stream, consumers: Sequence[Consumer], found: Mapping[str, dict[str, Any] | None]
+) -> dict[str, Any] | None:
+    """Return a consumer of an agent that divides its events in another way than these; None if there is none."""
+    for each in consumers:
+        present = found[each.name]
+        if present is not None and _description(present["config"]) != _description(each.config):
+            return present
+    agent, partition, _ = consumers[0]
+    return await find_consumer(link, stream, consumer_name(agent, 0 if partition is None else None))
+
+
+def _description(config: Mapping[str, Any]) -> str:
+    return str(config.get("description") or "")
+
+
+async def divide_again(link: NatsLink, stream: Stream, wanted: Mapping[str, Sequence[Consumer]]) -> list[str]:
+    """Replace the consumers of agents whose events are divided in another way; return the names of the agents.
+
+    A consumer that nobody pulls from holds the events meanwhile, so that none is lost; it is found again after a crash.
+
+    Raises:
+        RunError: GBE659, an agent has events that are not done, or a process that runs.
+    """
+    divided = []
+    for agent, consumers in wanted.items():
+        found = {each.name: await find_consumer(link, stream, each.name) for each in consumers}
+        is_held = await find_consumer(link, stream, f"{agent}{_HOLD}")
+        if is_held or await _find_other_division(link, stream, consumers, found):
+            await _replace_consumers(link, stream, agent, consumers)
+            divided.append(agent)
+    return divided
+
+
+async def _replace_consumers(link: NatsLink, stream: Stream, agent: str, consumers: Sequence[Consumer]) -> None:
+    hold = f"{agent}{_HOLD}"
+    old = [each for each in await _find_names(link, stream) if re.fullmatch(rf"{agent}(-[0-9]+|{_HOLD})?", each)]
+    infos = [await find_consumer(link, stream, each) or {} for each in old]
+    start = {"deliver_policy": "by_start_sequence", "opt_start_seq": _next_number(agent, infos, link.address.place)}
+    if hold not in old:
+        await _make_consumer(link, stream, hold, consumers[0].config | start | {"durable_name": hold}, [])
+    for each in old:
+        if each != hold:
+            await link.request(f"$JS.API.CONSUMER.DELETE.{stream.name}.{each}")
+    for consumer in consumers:
+        await _make_consumer(link, stream, consumer.name, consumer.config | start, [])
+    await link.request(f"$JS.API.CONSUMER.DELETE.{stream.name}.{hold}")
+
+
+def _next_number(agent: str, consumers: Sequence[Mapping[str, Any]], place: str) -> int:
+    """Return the number of the first event that none of the consumers has handed out; raise GBE659 if they are in use."""
+    is_busy = any(each["num_ack_pending"] or each["num_waiting"] for each in consumers)
+    numbers = {int(each["delivered"]["stream_seq"]) for each in consumers}
+    if is_busy or (len(numbers) > 1 and any(each["num_pending"] for each in consumers)):
+        raise unusable(
+            f"{agent} has a process that runs, or events that are not done",
+            f"Its events can be divided in another way when the processes of {agent} have handled what waits and were stopped.",
+            place,
+        )
+    return max(numbers) + 1
+
+
+async def _find_names(link: NatsLink, stream: Stream) -> list[str]:
+    """Return the names of all consumers of a stream."""
+    names: list[str] = []
+    while True:
+        page = await link.request(f"$JS.API.CONSUMER.NAMES.{stream.name}", {"offset": len(names)})
+        names += page["consumers"] or ()
+        if not page["consumers"] or len(names) >= page["total"]:
+            return names
+
+
+async def find_consumer(link: NatsLink, stream: Stream, name: str) -> dict[str, Any] | None:
+    """Return the description of a consumer; None if there is none."""
     try:
-        return await link.request(f"$JS.API.CONSUMER.INFO.{stream.name}.{agent}")
+        return await link.request(f"$JS.API.CONSUMER.INFO.{stream.name}.{name}")
     except ApiError as error:
         if error.number in (_NO_CONSUMER, _NO_STREAM):
             return None
@@ -265,29 +410,37 @@ async def find_consumer(link: NatsLink, stream: Stream, agent: str) -> dict[str,
 
 
 async def _make_consumer(
-    link: NatsLink, stream: Stream, agent: str, config: dict[str, Any], differing: Sequence[str]
+    link: NatsLink, stream: Stream, name: str, config: dict[str, Any], differing: Sequence[str]
 ) -> None:
     """Make or change a consumer that differs in these fields, and verify what the server has made of it."""
     body = {"stream_name": stream.name, "config": config}
     try:
-        made = await link.request(f"$JS.API.CONSUMER.DURABLE.CREATE.{stream.name}.{agent}", body)
+        made = await link.request(f"$JS.API.CONSUMER.DURABLE.CREATE.{stream.name}.{name}", body)
     except ApiError as error:
         raise _refused(link, error) from None
     except ForbiddenError:
-        reason = f"the consumer {agent} of its stream {stream.name} is missing, or not of this build (`{differing[0]}`)"
+        reason = f"the consumer {name} of its stream {stream.name} is missing, or not of this build (`{differing[0]}`)"
         raise unusable(reason, _DEPLOY, link.address.place) from None
     differing = _differing(config, made["config"])
     if differing:
-        name = differing[0]
+        field = differing[0]
+        is_now, wanted = made["config"].get(field), config.get(field)
         raise unusable(
-            f"it does not accept `{name}` of the consumer {agent}: {made['config'].get(name)!r} instead of {config.get(name)!r}",
+            f"it does not accept `{field}` of the consumer {name}: {is_now!r} instead of {wanted!r}",
             f"If the consumer is another program's, choose another application name; or delete it with the events that wait"
-            f" for the agent: `nats consumer rm {stream.name} {agent}`.",
+            f" for the agent: `nats consumer rm {stream.name} {name}`.",
             link.address.place,
         )
 
 
 def _differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Return the fields of a consumer that are not as they were asked for, and filters that were not asked for."""
+    """Return the fields of a consumer that are not as they were asked for, and filters that were not asked for.
+
+    Where it begins does not matter any more once it is there.
+    """
     names = dict.fromkeys((*wanted, "filter_subject", "filter_subjects", "deliver_subject"))
-    return [name for name in names if (found.get(name) or None) != (wanted.get(name) or None)]
+    return [
+        name
+        for name in names
+        if name not in ("deliver_policy", "opt_start_seq") and (found.get(name) or None) != (wanted.get(name) or None)
+    ]

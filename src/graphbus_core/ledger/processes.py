@@ -1,4 +1,4 @@
-"""The identity of a process on Linux, by which another process finds out that it has ended."""
+"""The identity of a process, by which another one finds out on Linux that it has ended; and that of a file."""
 
 from __future__ import annotations
 
@@ -36,3 +36,9 @@ def has_ended(identity: str) -> bool:
     if not here or here != _here():
         return False
     return _start_of(int(process)) != identity.rpartition(" ")[2]
+
+
+def identity_of_file(path: str) -> str:
+    """Return what tells a file from those of other machines and containers; equal for two paths to the same file."""
+    found = os.stat(path)
+    return f"{_here()} {found.st_dev} {found.st_ino}"

@@ -156,6 +156,7 @@ class Worker:
         build: The digest of the build, which each event carries.
         clock: The clock of the engine.
         partitions: How many partitions the deliveries of a subscription with a `key` have.
+        divided: Agent -> how many they are instead for the subscriptions of this agent.
         wanted: (handler, topic) -> what the payload of an event of another build must be.
 
     Attributes:
@@ -173,6 +174,7 @@ class Worker:
         build: str = "",
         clock: Clock | None = None,
         partitions: int = 1,
+        divided: Mapping[str, int] = MappingProxyType({}),
         wanted: Mapping[tuple[str, str], Wanted] = MappingProxyType({}),
     ) -> None:
         self.counts = WorkerCounts()
@@ -180,7 +182,7 @@ class Worker:
         self.is_reachable = True
         self._has_failed = False
         self._bus, self._ledger, self._others, self._build = bus, ledger, tuple(others), build
-        self._partitions, self._wanted = partitions, wanted
+        self._partitions, self._divided, self._wanted = partitions, divided, wanted
         self._clock = clock or SystemClock()
         self._hosted: dict[tuple[str, str], LiveSubscription] = {}
         self._wakes: list[asyncio.Event] = []
@@ -197,14 +199,13 @@ class Worker:
         """Connect to the engine, and declare all subscriptions of the graph."""
         self._loop = asyncio.get_running_loop()
         self._hosted = {(each.name, each.topic): each for each in self._bus.subscriptions}
-        partitions = self._partitions
         own = [
             Subscription(
                 agent=agent_of(name),
                 handler=name,
                 topic=topic,
                 partition_key=each.policy.key,
-                partitions=partitions,
+                partitions=self._divided.get(agent_of(name), self._partitions),
                 on_retry=each.policy.on_retry,
             )
             for (name, topic), each in self._hosted.items()
@@ -231,7 +232,8 @@ class Worker:
         """Begin to claim and handle deliveries; the bus must have its agents by now."""
         places = {(agent_of(name), 0): None for name, _ in self._hosted}
         keyed = (agent_of(name) for (name, _), each in self._hosted.items() if each.policy.key)
-        places |= {(agent, number): None for agent in keyed for number in range(self._partitions)}
+        counts = {agent: self._divided.get(agent, self._partitions) for agent in keyed}
+        places |= {(agent, number): None for agent, count in counts.items() for number in range(count)}
         self._tasks = [asyncio.create_task(self._wake_workers(), name="graphbus-watch")]
         self._tasks += [asyncio.create_task(self._work(*place), name=f"graphbus-{place}") for place in places]
         for each in self._tasks:

@@ -240,16 +240,25 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):  # locks of older 
     stuck_after_s: float = 60.0
 
 
+OUTSIDE = "outside"
+"""In place of an agent: a process that also, or only, publishes and asks as programs outside of the graph do."""
+
+
 class NatsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[tool.graphbus.runtime.nats]`: the stream of a ledger on NATS, when it is made and by `graphbus nats deploy`.
+    """`[tool.graphbus.runtime.nats]`: how a graph uses a ledger on NATS. `graphbus nats deploy` applies changes to the server.
 
     Attributes:
         replicas: The number of servers of a cluster that keep each event. 0: as the stream has it; of a new one, 1.
         max_bytes: The size of the stream; when it is full, publishers wait. 0: as the stream has it; of a new one, 1 GiB.
+        partitions: Agent -> into how many partitions its events are divided, by the keys of its subscriptions. Each of its
+            processes handles one of them, `--partition`, with a state file of its own.
+        shared: The agents whose events any of several processes may handle, each with a state file of its own, in no order.
     """
 
     replicas: int = 0
     max_bytes: int = 0
+    partitions: dict[str, int] = {}
+    shared: tuple[str, ...] = ()
 
 
 class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -276,7 +285,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         ledger: What keeps the events until they are handled. Empty: the memory of the process; `"sqlite"`: a file in
             `state_dir`, which several processes on one host may use and which survives their end;
             `"nats://host:4222/app"`: a NATS server with JetStream, for processes on several hosts.
-        partitions: With a ledger: into how many partitions the events of a subscription with a `key` are divided.
+        partitions: With a ledger: into how many partitions the events of a subscription with a `key` are divided. The settings
+            for NATS may give an agent another number.
     """
 
     validation: Validation = "strict"
@@ -404,6 +414,7 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     instruments: tuple[Instrument, ...] = ()
     is_partial: bool = False
     only: tuple[str, ...] = ()
+    partition: int | None = None
     is_confined: bool = False
     powers: Powers = Powers()
     settings: RuntimeSettings = RuntimeSettings()
@@ -471,6 +482,7 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
         instruments: Middleware around that of the project, outermost first, which measures, traces or pauses handlers.
         is_partial: If some agents cannot start, run the others instead of failing.
         only: The names of the agents that run in this process; empty: all.
+        partition: With a ledger on NATS, the partition of these agents that this process handles; None: all.
         is_confined: Limit this process to the declared powers, permanently, before code of the project is imported.
         validation: Overrides `validation` in `[tool.graphbus.runtime]`.
         ledger: Overrides `ledger` in `[tool.graphbus.runtime]`.
@@ -483,6 +495,7 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
     instruments: tuple[Instrument, ...] = ()
     is_partial: bool = False
     only: tuple[str, ...] = ()
+    partition: int | None = None
     is_confined: bool = False
     validation: Validation | None = None
     ledger: str | None = None

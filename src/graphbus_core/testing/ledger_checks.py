@@ -71,6 +71,13 @@ class LedgerChecks:
         """Return what another process would use after the one with `ledger` has crashed; None: nothing survives a crash."""
         return None
 
+    async def open_processes(self, ledger: Ledger, subscription: Subscription) -> list[tuple[Ledger, Sequence[int]]]:
+        """Return what several processes of an agent use, opened with this subscription, and which partitions each claims.
+
+        By default two processes claim all of them from one engine.
+        """
+        return [(ledger, range(subscription.partitions))] * 2
+
     async def let_pass(self, seconds: float) -> None:
         """Let this time pass on the clock of the engine."""
         self.clock.advance(seconds)

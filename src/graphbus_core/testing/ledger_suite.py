@@ -152,6 +152,31 @@ class LedgerSuite(LedgerChecks):
         leases = await ledger.claim("Bill", range(4), 5)
         check("the oldest five", names_of(leases), names[:5])
 
+    @on_new_ledger(BY_KEY)
+    async def test_order_holds_for_each_key_among_processes(self, ledger: Ledger) -> None:
+        """Processes that claim in turns, one of which loses a lease, and one of which claims several, keep the order of a key."""
+        processes = await self.open_processes(ledger, BY_KEY)
+        keys = [f"key {n}" for n in range(12)]
+        for turn in range(3):
+            await processes[turn % len(processes)][0].append([self.event(f"{key}/{turn}", key=key) for key in keys])
+        order: dict[str, str] = {}
+        is_lost = False
+        while len("".join(order.values())) < 3 * len(keys):
+            taken = [(each, await each.claim("Bill", partitions, 2)) for each, partitions in processes]
+            check("there is always something to claim", any(leases for _, leases in taken), True)
+            for each, leases in taken:
+                if leases and not is_lost:
+                    is_lost = True
+                    await self.let_pass(self.lease_s)
+                    break
+                for lease in leases:
+                    key, number = lease.envelope.id.split("/")
+                    order[key] = order.get(key, "") + number
+                    await each.settle(lease, Done())
+        check("each key has its order", order, dict.fromkeys(keys, "012"))
+        for each, _ in processes:
+            await each.close()
+
     # --- retries, releases, dead letters ---
 
     @on_new_ledger(BLOCKING)

@@ -171,8 +171,10 @@ def test_probes_ask_what_the_runtime_answers_at_a_port_that_is_open(case: str, m
 def test_the_runtime_understands_the_command_of_a_pod(case: str) -> None:
     for pod in pods(case):
         assert container(pod)["command"] == ["python", "-m", "graphbus_core.runtime", "--confined"]
-        read = arguments.parse_arguments(container(pod)["args"])
+        words = [word.replace("$(GRAPHBUS_PARTITION)", "2") for word in container(pod)["args"]]
+        read = arguments.parse_arguments(words)
         assert read
+        assert read.request.partition == (2 if words != container(pod)["args"] else None)
         assert read.request.artifacts == "/app/.graphbus"
         assert read.health == f"0.0.0.0:{HEALTH_PORT}"
         assert read.serve == (f"0.0.0.0:{SERVE_PORT}" if case in SERVED else "")
@@ -194,7 +196,8 @@ def test_our_own_reader_accepts_the_settings(case: str, tmp_path: Path, monkeypa
         mounts = {each["name"]: each["mountPath"] for each in container(pod)["volumeMounts"]}
         assert f"{mounts['config']}/{name}" == CONFIG
         assert container(pod)["env"][0] == {"name": "GRAPHBUS_CONFIG", "value": CONFIG}
-        assert len(container(pod)["env"]) == 1 + (case in ON_NATS)
+        is_divided = "PARTITION" in str(container(pod)["args"])
+        assert len(container(pod)["env"]) == 1 + (case in ON_NATS) + is_divided
         if case in SERVED:
             assert settings.serve.token_file == f"{mounts['token']}/token"
 
@@ -248,9 +251,9 @@ def test_each_pod_has_a_volume_of_its_own_which_never_changes(case: str) -> None
 @pytest.mark.parametrize("case", ON_NATS)
 def test_the_address_of_the_ledger_comes_from_a_secret_that_nobody_generates(case: str) -> None:
     for pod in pods(case):
-        reference = container(pod)["env"][1]
+        (reference,) = [each for each in container(pod)["env"] if each["name"] == "GRAPHBUS_LEDGER"]
         name, component = (pod["metadata"]["labels"][f"app.kubernetes.io/{label}"] for label in ("name", "component"))
-        key = component if container(pod)["args"][-1].startswith("--only=") else "url"
+        key = component if "--only=" in str(container(pod)["args"]) else "url"
         assert reference == {
             "name": "GRAPHBUS_LEDGER",
             "valueFrom": {"secretKeyRef": {"name": f"{name}-ledger", "key": key}},
@@ -265,8 +268,18 @@ def test_only_what_was_asked_for_has_several_pods() -> None:
     assert [each["spec"]["replicas"] for each in of_kind("stations-nats-served", "StatefulSet")] == [1]
 
 
+def test_each_pod_of_a_divided_agent_handles_the_partition_of_its_number() -> None:
+    """Kubernetes labels each pod of a StatefulSet with its number, from 0."""
+    sets = {each["metadata"]["name"]: each for each in of_kind(SCALED, "StatefulSet")}
+    pod = container(sets.pop("graphbus-orders-payments")["spec"]["template"])
+    assert pod["args"][-2:] == ["--only=Payments", "--partition=$(GRAPHBUS_PARTITION)"]
+    label = {"fieldRef": {"fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']"}}
+    assert {"name": "GRAPHBUS_PARTITION", "valueFrom": label} in pod["env"]
+    assert not any("PARTITION" in str(each) for each in sets.values())
+
+
 SCALED = "orders-per-agent-nats"
-REPLICAS = {"books": 1, "checkout": 1, "payments": None, "pricing": 2}
+REPLICAS = {"books": None, "checkout": 1, "payments": 3, "pricing": 2}
 
 
 def test_keda_scales_a_stateful_set_by_what_waits_in_the_consumer_of_its_agent() -> None:
@@ -285,7 +298,7 @@ def test_keda_scales_a_stateful_set_by_what_waits_in_the_consumer_of_its_agent()
                     "natsServerMonitoringEndpoint": "nats.messaging.svc:8222",
                     "account": "$G",
                     "stream": "GB_orders",
-                    "consumer": "Payments",
+                    "consumer": "Books",
                     "lagThreshold": str(PREFETCH),
                 },
             }

@@ -33,6 +33,7 @@ MILL = Subscription(agent="Mill", handler="Mill.grind", topic="/Grain")
 STORE = Subscription(agent="Store", handler="Store.keep", topic="/Flour")
 
 UNSET = NatsConfig()
+SHARED = NatsConfig(shared=("Mill",))
 HOW_MUCH = '{"topic": "/Price/Asked", "payload": null, "src": "Mill"}'
 
 _apps = count()
@@ -468,11 +469,11 @@ def test_what_is_no_event_of_a_graph_is_refused(url: str, path: str, caplog: pyt
 # --- several processes ---
 
 
-def test_two_processes_of_an_agent_share_its_events(url: str, tmp_path: Path) -> None:
-    """Each event is handled by one of them."""
+def test_two_processes_of_an_agent_may_share_its_events(url: str, tmp_path: Path) -> None:
+    """If the settings say so: each event is handled by one of them."""
 
     async def main() -> None:
-        ledgers = [NatsLedger(url, str(tmp_path / f"{n}.sqlite3")) for n in range(2)]
+        ledgers = [NatsLedger(url, str(tmp_path / f"{n}.sqlite3"), settings=SHARED) for n in range(2)]
         for each in ledgers:
             await each.open([MILL])
         names = [str(n) for n in range(600)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from graphbus_core.hosting.state import States
 from graphbus_core.ledger.envelope import Envelope
 from graphbus_core.ledger.nats import NatsLedger
 from graphbus_core.ledger.seam import Done, Lease, Ledger, Outcome, StateChange, Subscription
+from graphbus_core.model.config import NatsConfig
 from graphbus_core.testing.ledger_checks import check, on_new_ledger
 from graphbus_core.testing.ledger_suite import BLOCKING, SKIPPING, LedgerSuite
 from tests.fakes.nats_server import NEWEST, OLDEST, NatsServer
@@ -59,6 +60,14 @@ class InStep(NatsLedger):
         self._pumps.clear()
 
 
+class LookingFirst(InStep):
+    """Waits for what others have published, too, before it claims."""
+
+    async def claim(self, agent: str, partitions: Collection[int], limit: int = 1) -> Sequence[Lease]:
+        await self.wait_for_events()
+        return await super().claim(agent, partitions, limit)
+
+
 @pytest.fixture(scope="module", params=[NEWEST, OLDEST])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     with NatsServer(request.param, tmp_path_factory.mktemp("nats")) as running:
@@ -78,6 +87,18 @@ class TestNatsLedger(LedgerSuite):
         assert isinstance(ledger, InStep)
         ledger.crash()
         return InStep(self.url, self.path, self.clock, lease_s=self.lease_s)
+
+    async def open_processes(self, ledger: Ledger, subscription: Subscription) -> list[tuple[Ledger, Sequence[int]]]:
+        """Return a process for each partition, with a file of its own, in another application."""
+        url, count = self.url + "p", subscription.partitions
+        settings = NatsConfig(partitions={subscription.agent: count})
+        found: list[tuple[Ledger, Sequence[int]]] = []
+        for number in range(count):
+            path = f"{self.path}{number}"
+            each = LookingFirst(url, path, self.clock, self.lease_s, settings=settings, partition=number)
+            await each.open([subscription])
+            found.append((each, range(count)))
+        return found
 
     @on_new_ledger(BLOCKING, SKIPPING)
     async def test_deliveries_of_a_removed_subscription_are_parked(self, ledger: Ledger) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from nats.aio.client import Client
 
@@ -186,6 +187,37 @@ def test_one_user_may_run_several_agents_and_publish_from_outside(kind: str, ord
         asyncio.run(run())
 
 
+def test_the_user_of_a_divided_agent_may_run_each_partition(kind: str, orders: Path, tmp_path: Path) -> None:
+    """Also a process that finds another one with another file in its place."""
+    config = tmp_path / "graphbus.toml"
+    config.write_text("[runtime.nats]\npartitions = { Payments = 2 }\n")
+    users_of_two = ["nats", "generate", str(orders / ".graphbus"), "--ledger", "nats://host/orders", "-o"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHBUS_CONFIG", str(config))
+        assert main([*users_of_two, str(tmp_path / "users")]) == 0
+    with start_users(kind, tmp_path / "nats", tmp_path / "users" / "accounts.conf") as server:
+        users, two = Users(server), NatsConfig(partitions={"Payments": 2})
+        paid = msgspec.structs.replace(PAYMENTS, partition_key="n", partitions=2)
+        subscriptions = [CHECKOUT, paid, PRICING, BOOKS]
+        asyncio.run(deploy_stream(users.url("operator"), two, subscriptions))
+
+        async def run() -> None:
+            found = [
+                NatsLedger(
+                    users.url("Payments"), str(tmp_path / f"{n}"), agents=["Payments"], settings=two, partition=n % 2
+                )
+                for n in range(3)
+            ]
+            for each in found[:2]:
+                await each.open(subscriptions)
+            with pytest.raises(RunError, match="handles the events of partition 0 of Payments"):
+                await found[2].open(subscriptions)
+            for each in found:
+                await each.close()
+
+        asyncio.run(run())
+
+
 # --- what is refused ---
 
 ACCEPTED = encode_envelope(event("x", "/Order/Accepted")).encode()
@@ -292,7 +324,7 @@ def test_a_process_with_another_password_is_refused(users: Users, tmp_path: Path
 
 def test_a_process_with_the_user_of_another_agent_is_refused_at_once(users: Users, tmp_path: Path) -> None:
     error = failing(NatsLedger(users.url("Payments"), str(tmp_path / "x"), agents=["Books"]))
-    assert error.sentence.endswith("it does not allow orders.Payments the subject gbq.orders.Books.>.")
+    assert error.sentence.endswith("it does not allow orders.Payments the subject gbo.orders.Books.")
 
 
 def failing(ledger: NatsLedger) -> RunError:

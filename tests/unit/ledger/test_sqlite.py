@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from graphbus_core.errors import RunError
 from graphbus_core.hosting.state import States
 from graphbus_core.ledger import sqlite_tables
 from graphbus_core.ledger.envelope import Envelope
-from graphbus_core.ledger.seam import Dead, Done, EngineGone, Lease, Ledger, Parked, RetryAt, StateChange
+from graphbus_core.ledger.seam import Dead, Done, EngineGone, Lease, Ledger, Parked, RetryAt, StateChange, Subscription
 from graphbus_core.ledger.sqlite import SqliteLedger
 from graphbus_core.testing import FakeClock
 from graphbus_core.testing.ledger_checks import Wakes
@@ -32,6 +32,10 @@ class TestSqliteLedger(LedgerSuite):
 
     def make(self, clock: Clock) -> SqliteLedger:
         return SqliteLedger(self.path, clock, lease_s=self.lease_s)
+
+    async def open_processes(self, ledger: Ledger, subscription: Subscription) -> list[tuple[Ledger, Sequence[int]]]:
+        """Return two connections to the file."""
+        return [(each, range(subscription.partitions)) for each in (ledger, self.make(self.clock))]
 
     def reopen(self, ledger: Ledger) -> SqliteLedger:
         return SqliteLedger(self.path, self.clock, lease_s=self.lease_s)

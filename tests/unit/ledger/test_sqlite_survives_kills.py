@@ -141,10 +141,10 @@ def check_log(lines: list[tuple[str, int, str, int, float, float, float]]) -> No
         leases = sorted(
             (
                 begins,
-                settled.get((name, token), begins),
+                min(settled.get((name, token), begins), ends),  # it may be settled too late, and is lost then
                 name,
             )  # one that is never settled ends when its process is killed
-            for part, name, token, begins, _ in claimed
+            for part, name, token, begins, ends in claimed
             if part == partition
         )
         assert all(ends <= begins for (_, ends, _), (begins, _, _) in pairwise(leases)), "one lease at a time"

@@ -8,7 +8,7 @@ from orders.messages import ACCEPTED, PAID, REFUSED, Accepted
 
 
 class Payments(GraphBusNode):
-    """Charges cards, again when the line was down, eight at a time."""
+    """Charges cards, again when the line was down, eight at a time; each card in the order of its orders."""
 
     SYSTEM_PROMPT = """
     I talk to the bank. A line that is down is no reason to lose an order; a card that is declined is no reason to ask again.
@@ -18,7 +18,7 @@ class Payments(GraphBusNode):
         """Call the bank."""
         self.bank = Bank()
 
-    @subscribe(ACCEPTED, retries=5, backoff=0.01, retry_on=LineDown, timeout=5.0, concurrency=8)
+    @subscribe(ACCEPTED, retries=5, backoff=0.01, retry_on=LineDown, timeout=5.0, concurrency=8, key="card")
     async def on_order_accepted(self, order: Accepted) -> None:
         """Charge the card, and say what came of it."""
         try:

@@ -80,6 +80,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_drift: bool = False
     is_partial: bool = False
     only: tuple[str, ...] = ()
+    partition: int | None = None
     is_confined: bool = False
     ledger: str | None = None
     is_watched: bool = False
@@ -147,6 +148,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             instruments=instruments,
             is_partial=self.is_partial,
             only=self.only,
+            partition=self.partition,
             is_confined=self.is_confined,
             ledger=self.ledger,
         )
