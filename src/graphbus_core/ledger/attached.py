@@ -30,6 +30,7 @@ _COUNTERS = {
     "repeated": "Deliveries that an earlier lease had left unfinished.",
     "lost": "Leases that were lost before they were settled.",
     "conflicts": "Attempts that were repeated because a state had changed.",
+    "dead": "Dead letters.",
 }
 _STATES = ("waiting", "leased", "retrying", "parked", "dead")
 
@@ -174,6 +175,10 @@ def subscriptions_in(artifacts: BuildArtifacts, config: ResolvedRun) -> list[Sub
     ]
 
 
+def _labels_of(handler: str, topic: str) -> dict[str, str]:
+    return {"messaging_destination_name": topic, "graphbus_handler": handler}
+
+
 class AttachedLedger:
     """The ledger of a running graph. Its methods may be called from any thread but that of its loop.
 
@@ -247,27 +252,28 @@ class AttachedLedger:
     @property
     def is_reachable(self) -> bool:
         """False while the engine cannot be reached."""
-        return self.worker.is_reachable
+        return self.worker.is_reachable and self.engine.is_reachable
 
     def metrics(self) -> list[Metric]:
-        """Return what waits in the ledger for each handler, and what the worker has counted."""
-        counts = self.worker.counts
+        """Return what waits in the ledger for each subscription, and what the worker has counted."""
         found = [
-            Metric(f"graphbus_ledger_{name}_total", "counter", meaning, [({}, getattr(counts, name))])
+            Metric(
+                f"graphbus_ledger_{name}_total",
+                "counter",
+                meaning,
+                [(_labels_of(*key), getattr(counts, name)) for key, counts in self.worker.counts.items()],
+            )
             for name, meaning in _COUNTERS.items()
         ]
         lags = (self._find_lag() if self.is_reachable else None) or ()
-        labels = [{"graphbus_handler": each.subscription.handler, "state": name} for each in lags for name in _STATES]
-        values = [getattr(each, name) for each in lags for name in _STATES]
-        found.append(
-            Metric(
-                "graphbus_ledger_deliveries",
-                "gauge",
-                "Deliveries that are not done.",
-                [*zip(labels, values, strict=True)],
-            )
-        )
-        return found
+        places = [(each, _labels_of(each.subscription.handler, each.subscription.topic)) for each in lags]
+        counts = [(labels | {"state": name}, getattr(each, name)) for each, labels in places for name in _STATES]
+        ages = [(labels, each.oldest_s) for each, labels in places]
+        return [
+            *found,
+            Metric("graphbus_ledger_deliveries", "gauge", "Deliveries that are not done.", counts),
+            Metric("graphbus_ledger_oldest_seconds", "gauge", "The age of the oldest event that waits.", ages),
+        ]
 
     def responder_to(self, topic: str) -> str:
         """Return the agent of another process that answers requests on a topic; empty if this process may answer them."""

@@ -50,6 +50,7 @@ class MemoryLedger:
     """
 
     capabilities = Capabilities(atomic_settle=True, survives="nothing", several_processes=False)
+    is_reachable = True
 
     def __init__(self, clock: Clock, states: States | None = None, lease_s: float = 30.0) -> None:
         self.states = MemoryStates() if states is None else states

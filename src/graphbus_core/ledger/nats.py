@@ -142,6 +142,7 @@ class NatsLedger:
         self._pumps: dict[str, Pump] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._must_declare = asyncio.Event()
+        self._is_declared = False
         self._numbers = count(1)
         self._questions: list[Question] = []
         self._askers: dict[int, str] = {}  # where an answer is sent to, by the number of the question
@@ -149,6 +150,11 @@ class NatsLedger:
         self._answering: set[asyncio.Task[None]] = set()  # who would forget them otherwise
 
     # --- life ---
+
+    @property
+    def is_reachable(self) -> bool:
+        """True while the connection is there and the stream and the consumers are as they must be."""
+        return self._link.is_up and self._is_declared
 
     async def open(self, subscriptions: Sequence[Subscription]) -> None:
         """Open the file, connect, and make or verify the stream and the consumers; see `Ledger.open`.
@@ -178,7 +184,8 @@ class NatsLedger:
         return [each for each in agents if self._only is None or each in self._only]
 
     async def _declare(self) -> None:
-        """Make or verify the stream and the consumers, and attach a pump for each agent of this process."""
+        """Make or verify the stream and the consumers, and attach a pump for each consumer of this process."""
+        self._is_declared = False
         stream = await declare_stream(self._link, self._settings)
         if self._stream is not None and self._stream.created != stream.created:
             _log.error("the stream %s is new: what the earlier one kept is lost", stream.name)
@@ -204,6 +211,7 @@ class NatsLedger:
                 self._spawn(name, self._pumps[name].run())
             self._pumps[name].attach(stream)
         await self._listen(hosted, owned)
+        self._is_declared = True
 
     async def _refuse_other_owner(self, source: Source) -> None:
         """Raise GBE692 if a process with another file handles the events of a source; one that does not answer has ended."""

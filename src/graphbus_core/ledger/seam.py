@@ -278,6 +278,10 @@ class Ledger(Protocol):
 
     capabilities: Capabilities
 
+    @property
+    def is_reachable(self) -> bool:
+        """False while it is known that the engine cannot be reached, although calls may succeed."""
+
     async def open(self, subscriptions: Sequence[Subscription]) -> None:
         """Connect, and replace the subscriptions that get deliveries of later events.
 

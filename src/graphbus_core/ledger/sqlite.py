@@ -91,6 +91,7 @@ class SqliteLedger:
     """
 
     capabilities = Capabilities(atomic_settle=True, survives="process", several_processes=True, replay=True)
+    is_reachable = True
     _tables: tuple[str, ...] = sql.TABLES
 
     def __init__(

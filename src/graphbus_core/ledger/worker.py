@@ -104,19 +104,15 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class WorkerCounts(msgspec.Struct):
-    """What a worker has counted since its start.
+    """What a worker has counted since its start, for one subscription.
 
     Attributes:
-        handled: Deliveries that were settled as done.
-        failed: Attempts that raised.
         repeated: Deliveries that an earlier lease had left unfinished.
         lost: Leases that ended before they were settled; nothing of these attempts was kept.
         conflicts: Attempts that were repeated because a state had changed meanwhile.
         dead: Dead letters.
     """
 
-    handled: int = 0
-    failed: int = 0
     repeated: int = 0
     lost: int = 0
     conflicts: int = 0
@@ -160,7 +156,7 @@ class Worker:
         wanted: (handler, topic) -> what the payload of an event of another build must be.
 
     Attributes:
-        counts: See `WorkerCounts`.
+        counts: (handler, topic) -> what was counted for this subscription.
         on_wake: Called whenever the engine says that something may have changed.
         is_reachable: False while the engine cannot be reached, and after a failure of the worker itself.
     """
@@ -177,7 +173,7 @@ class Worker:
         divided: Mapping[str, int] = MappingProxyType({}),
         wanted: Mapping[tuple[str, str], Wanted] = MappingProxyType({}),
     ) -> None:
-        self.counts = WorkerCounts()
+        self.counts: dict[tuple[str, str], WorkerCounts] = {}
         self.on_wake: Callable[[], Awaitable[None]] | None = None
         self.is_reachable = True
         self._has_failed = False
@@ -199,6 +195,7 @@ class Worker:
         """Connect to the engine, and declare all subscriptions of the graph."""
         self._loop = asyncio.get_running_loop()
         self._hosted = {(each.name, each.topic): each for each in self._bus.subscriptions}
+        self.counts = {key: self.counts.get(key, WorkerCounts()) for key in self._hosted}
         own = [
             Subscription(
                 agent=agent_of(name),
@@ -369,7 +366,7 @@ class Worker:
 
     async def _handle(self, lease: Lease) -> bool:
         """Run the handler of a lease as often as a state conflicts, and settle; False if later deliveries must wait."""
-        self.counts.repeated += bool(lease.unfinished)
+        self._counts_of(lease).repeated += bool(lease.unfinished)
         if lease.unfinished >= MOST_UNFINISHED:
             why = f"{lease.unfinished} times a process ended, or lost the delivery, while it handled it"
             return await self._settle(lease, Dead("unfinished", why))
@@ -433,11 +430,11 @@ class Worker:
         try:
             await self._reach(lambda: self._ledger.settle(lease, outcome, state, outgoing))
         except LeaseLost:
-            self.counts.lost += 1
+            self._counts_of(lease).lost += 1
             _log.warning("the lease of %s on event %s was lost", lease.subscription.handler, lease.envelope.id)
             return False
         except StateConflict:
-            self.counts.conflicts += 1
+            self._counts_of(lease).conflicts += 1
             raise
         except RunError as refused:  # e.g. for an event that is too large
             if not isinstance(outcome, Done):
@@ -445,7 +442,7 @@ class Worker:
             place, line, traceback = describe_failure(refused)
             return await self._settle(lease, Dead("handler", line, place, traceback), Attempt(refused))
         else:
-            self._count(outcome)
+            self._counts_of(lease).dead += isinstance(outcome, Dead)
             self._record(lease, outcome, attempt)
             if isinstance(outcome, Dead) and self._bus.hosting.letters.keeper is not None:
                 await self._forget(lease.delivery)
@@ -472,10 +469,8 @@ class Worker:
             attempts = lease.attempt - 1
             letters.record_undelivered(event, outcome.reason, outcome.error, handler, attempts=attempts)
 
-    def _count(self, outcome: Outcome) -> None:
-        self.counts.handled += isinstance(outcome, Done)
-        self.counts.failed += isinstance(outcome, RetryAt | Dead)
-        self.counts.dead += isinstance(outcome, Dead)
+    def _counts_of(self, lease: Lease) -> WorkerCounts:
+        return self.counts[lease.subscription.handler, lease.subscription.topic]
 
     # --- the engine ---
 

@@ -754,6 +754,30 @@ def test_handling_goes_on_while_the_server_is_away(
     assert len([each for each in ours if each.endswith(" is back")]) == 1
 
 
+def test_a_ledger_says_whether_its_server_can_be_used(kind: str, tmp_path: Path, path: str) -> None:
+    """`/readyz` asks it: handlers go on out of the file, so that no failing call would tell."""
+
+    async def becomes(ledger: NatsLedger, wanted: bool) -> None:
+        async def is_so() -> bool:
+            return ledger.is_reachable == wanted
+
+        await until(is_so)
+
+    async def main() -> None:
+        with NatsServer(kind, tmp_path / "nats") as server:
+            ledger = NatsLedger(server.url(), path)
+            assert not ledger.is_reachable
+            await ledger.open([MILL])
+            assert ledger.is_reachable
+            server.kill()
+            await becomes(ledger, wanted=False)
+            await asyncio.to_thread(server.start)
+            await becomes(ledger, wanted=True)
+            await ledger.close()
+
+    asyncio.run(main())
+
+
 def test_a_process_that_cannot_declare_while_the_server_is_away_goes_on(kind: str, tmp_path: Path, path: str) -> None:
     """It once looked again without a pause, and nothing else ran any more."""
 

@@ -49,6 +49,11 @@ from graphbus_core.model.deliveries import DeliveryPolicy
 from tests.patience import PATIENCE_S
 
 
+def count(graph: LiveGraph, name: str) -> int:
+    """Return what the worker has counted of something, for all subscriptions."""
+    return sum(getattr(each, name) for each in graph.ledger.worker.counts.values())  # type: ignore[union-attr]
+
+
 @contextmanager
 def running(
     *agents: Any, ledger: MemoryLedger | None = None, partitions: int = 1, **options: Any
@@ -165,7 +170,7 @@ def test_a_state_that_changed_meanwhile_lets_the_handler_run_again() -> None:
         assert graph.settle(10)
         assert graph.state_of("Counter")["n"] == 42
         assert isinstance(graph.ledger, AttachedLedger)
-        assert graph.ledger.worker.counts.conflicts == 1
+        assert count(graph, "conflicts") == 1
 
 
 class Starter(GraphBusNode):
@@ -349,7 +354,7 @@ def test_what_is_done_under_a_lost_lease_is_not_kept() -> None:
         assert graph.state_of("Shop")["placed"] == 1
         assert graph.state_of("Books")["seen"] == [1]
         assert isinstance(graph.ledger, AttachedLedger)
-        assert graph.ledger.worker.counts.lost == 2
+        assert count(graph, "lost") == 2
 
 
 def test_settling_a_graph_inside_of_a_handler_is_refused() -> None:
@@ -391,13 +396,16 @@ def test_a_graph_that_cannot_reach_its_ledger_is_not_ready() -> None:
             time.sleep(0.001)
 
 
-def test_metrics_say_what_waits_in_the_ledger() -> None:
+def test_metrics_say_for_each_subscription_what_waits_and_what_went_wrong() -> None:
     with running(Broken) as graph:
         graph.publish("/Job")
         assert graph.settle(20)
         page = render_metrics(graph.bus.statistics(), HandlerMetrics(), graph.ledger_metrics()).decode()
-    assert 'graphbus_ledger_deliveries{graphbus_handler="Broken.on_job",state="dead"} 1' in page
-    assert "graphbus_ledger_lost_total 0" in page
+    labels = 'messaging_destination_name="/Job",graphbus_handler="Broken.on_job"'
+    assert f'graphbus_ledger_deliveries{{{labels},state="dead"}} 1' in page
+    for name, value in (("repeated_total", 0), ("lost_total", 0), ("conflicts_total", 0), ("dead_total", 1)):
+        assert f"graphbus_ledger_{name}{{{labels}}} {value}" in page
+    assert f"graphbus_ledger_oldest_seconds{{{labels}}} 0" in page
 
 
 @pytest.mark.parametrize(
@@ -570,7 +578,7 @@ def test_those_behind_a_retry_are_given_back_and_wait() -> None:
     with watched(MemoryLedger(SystemClock()), 0, 40, 41) as graph:
         assert graph.settle(PATIENCE_S)
         assert isinstance(graph.ledger, AttachedLedger)
-        assert graph.ledger.worker.counts.repeated == 0
+        assert count(graph, "repeated") == 0
     assert Watchful.seen == list(range(JOBS))
 
 
@@ -618,5 +626,5 @@ def test_all_leases_of_a_claim_are_renewed(monkeypatch: pytest.MonkeyPatch) -> N
         assert graph.settle(PATIENCE_S)
         assert Watchful.may_end.is_set()
         assert isinstance(graph.ledger, AttachedLedger)
-        assert graph.ledger.worker.counts.lost == 0
+        assert count(graph, "lost") == 0
     assert Watchful.seen == list(range(JOBS))
