@@ -54,6 +54,7 @@ class NatsServer:
         folder: Where it keeps its files.
         has_jetstream: Whether it has JetStream.
         config: Further lines of its configuration file.
+        jetstream: Further settings of JetStream.
         environment: Further variables of its environment.
         host: The address on which it listens.
     """
@@ -65,6 +66,7 @@ class NatsServer:
         *,
         has_jetstream: bool = True,
         config: str = "",
+        jetstream: str = "",
         environment: Mapping[str, str] | None = None,
         host: str = "127.0.0.1",
     ) -> None:
@@ -72,7 +74,7 @@ class NatsServer:
         self.host, self.port = host, free_port()
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._has_jetstream = has_jetstream
+        self._has_jetstream, self._jetstream = has_jetstream, jetstream
         self._environment = {**os.environ, **(environment or {})}
         self._config = folder / "nats.conf"
         self.configure(config)
@@ -80,7 +82,7 @@ class NatsServer:
 
     def configure(self, config: str) -> None:
         """Replace the further lines of the configuration; the next start uses them."""
-        store = f'jetstream {{ store_dir: "{self.folder}" }}\n' if self._has_jetstream else ""
+        store = f'jetstream {{ store_dir: "{self.folder}", {self._jetstream} }}\n' if self._has_jetstream else ""
         self._config.write_text(f"listen: {self.host}:{self.port}\n{store}{config}\n")
 
     def url(self, app: str = "", user: str = "") -> str:

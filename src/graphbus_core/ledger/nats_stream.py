@@ -213,7 +213,7 @@ def _refused(link: NatsLink, error: ApiError) -> Exception:
     if error.number == _OVERLAP:
         advice = "Choose another application name at the end of the address."
         return unusable("the stream of another application has its subjects", advice, place)
-    advice = "Correct the settings of the server, or those in [tool.graphbus.runtime.nats]."
+    advice = "Correct the settings of the server, or those in [tool.graphbus.runtime.nats]: `max_bytes`, `replicas`."
     return unusable(f"JetStream refuses a stream or consumer ({error})", advice, place)
 
 

@@ -259,6 +259,21 @@ def test_replicas_that_the_server_does_not_have_are_refused(url: str, path: str)
     assert opening(url, path, settings=NatsConfig(replicas=3)).code == "GBE659"
 
 
+def test_a_stream_that_does_not_fit_the_disk_of_the_server_is_refused(kind: str, tmp_path: Path, path: str) -> None:
+    """So that a server refuses events when its stream is full, and not when its disk is, which loses what it has acknowledged."""
+    with NatsServer(kind, tmp_path / "nats", jetstream="max_file_store: 5000000") as server:
+        error = opening(server.url(), path)
+        assert "insufficient storage" in error.sentence
+        assert "`max_bytes`" in error.hint
+
+        async def main() -> None:
+            ledger = NatsLedger(server.url(), path, settings=NatsConfig(max_bytes=4_000_000))
+            await ledger.open([MILL])
+            await ledger.close()
+
+        asyncio.run(main())
+
+
 def test_a_stream_of_another_application_is_refused(url: str, path: str) -> None:
     app = parse_address(url).app
     asyncio.run(with_api(url, f"STREAM.CREATE.GB_{app}", {"name": f"GB_{app}", "subjects": [f"other{app}.>"]}))
