@@ -210,28 +210,37 @@ def test_events_on_their_way_are_compared_both_ways(shop: Path, capsys: pytest.C
     capsys.readouterr()
     assert main(["contract", "diff", "main", "--both-ways"]) == 3
     said = capsys.readouterr().out
-    assert "the new Shop.on_change needs 'rest', which the old Stock does not send" in said
-    assert "the old Shop.on_change needs 'left', which the new Stock does not send" in said
+    assert "The new Shop.on_change needs 'rest', which the old Stock does not send" in said
+    assert "The old Shop.on_change needs 'left', which the new Stock does not send" in said
     assert main(["contract", "diff", "main", "--both-ways", "--allow-breaking"]) == 0
     capsys.readouterr()
     assert main(["contract", "diff", "main", "--both-ways", "--json"]) == 3
-    found = json.loads(capsys.readouterr().out)["both_ways"]
-    assert [(each["direction"], each["field"], each["kind"]) for each in found] == [
-        ("forward", "rest", "breaking"),
-        ("back", "left", "breaking"),
+    [edge] = (each for each in json.loads(capsys.readouterr().out)["both_ways"]["edges"] if each["verdict"] == "breaks")
+    assert [(each["field"], each["ways"]) for each in edge["problems"]] == [
+        ("rest", ["forward", "queued"]),
+        ("left", ["back", "rollback"]),
     ]
+    assert edge["answers"] == dict.fromkeys(("forward", "back", "queued", "rollback"), "breaks")
+    assert edge["order"] == "two steps"
     assert main(["contract", "diff", "main", "--both-ways", "--format", "github"]) == 3
-    assert "Events do not fit" in capsys.readouterr().out
+    assert "title=message-breaks Messages of another build::" in capsys.readouterr().out
 
 
-def test_a_handler_of_one_build_only_is_named_and_breaks_nothing(
+def test_a_handler_that_gets_another_name_leaves_the_events_of_the_old_one_behind(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (shop / "agents/shop.py").write_text(SHOP.replace("on_change", "on_changed"))
-    assert main(["contract", "diff", "main", "--both-ways"]) == 0
+    assert main(["contract", "diff", "main", "--both-ways"]) == 3
     said = capsys.readouterr().out
-    assert "the new build has no handler Shop.on_change, so that events for it stay parked" in said
-    assert "the old build has no handler Shop.on_changed" in said
+    assert "The new build has no handler Shop.on_change for /Stock/Changed, so events for it stay parked" in said
+    assert "Shop.on_changed does not get them" in said
+
+
+def test_a_handler_that_only_the_new_build_has_breaks_nothing(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = '\n    @subscribe("/Stock/Changed")\n    def on_more(self, event: Event) -> None:\n        print(event["left"])\n'
+    (shop / "agents/shop.py").write_text(SHOP + more)
+    assert main(["contract", "diff", "main", "--both-ways"]) == 0
+    assert "The old build has no handler Shop.on_more" in capsys.readouterr().out
 
 
 def test_github_gets_contracts_with_paths_from_the_top_of_the_repository(

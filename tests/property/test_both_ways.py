@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.clock import SystemClock
-from graphbus_core.contracts.both_ways import compare_both_ways
+from graphbus_core.contracts.agent_messages import messages_of
+from graphbus_core.contracts.both_ways import Problem, compare_both_ways
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.ledger.attached import wanted_types
 from graphbus_core.ledger.envelope import Envelope
@@ -77,6 +78,12 @@ def _samples(of: Type) -> Iterator[Any]:
         yield from PLAIN_SAMPLES[of.kind]
 
 
+def problems_between(old: BuildArtifacts, new: BuildArtifacts) -> list[Problem]:
+    """Every problem of events, also of those that no change is the reason for."""
+    found = compare_both_ways(*(messages_of(Surface.of(each)) for each in (old, new)))
+    return [each for edge in found.edges if edge.kind == "event" for each in edge.problems]
+
+
 MISSING = object()
 
 
@@ -111,14 +118,14 @@ def test_what_fits_is_handled_and_for_what_does_not_there_is_an_event_that_is_pa
 ) -> None:
     wants = says[1:] if is_alike else needs[:2]
     old, new = build(says[0], wants[0], style), build(says[1], wants[1], style)
-    found = compare_both_ways(Surface.of(old), Surface.of(new))
+    found = problems_between(old, new)
     for direction, sent, reader in (("forward", says[0], new), ("back", says[1], old)):
-        kinds = {each.kind for each in found if each.direction == direction}
+        kinds = {each.verdict for each in found if direction in each.ways}
         payloads = samples(as_json(Type("record", fields=sent.fields)))
         event(f"{direction}: {sorted(kinds)}")
         worker = worker_of(reader)
         parked = [each for each in payloads if is_parked(worker, each)]
-        if "breaking" in kinds:
+        if "breaks" in kinds:
             assert parked, (found, payloads)
         elif not kinds:
             assert not parked, (found, parked)
@@ -128,25 +135,20 @@ def test_the_field_of_a_break_is_the_one_that_is_refused() -> None:
     count = Field("n", Type("int"))
     old, new = Schema((count,)), Schema((count, Field("unit", Type("str"))))
     builds = build(old, old, "fields"), build(new, new, "fields")
-    [found] = compare_both_ways(*map(Surface.of, builds))
-    assert (found.direction, found.field, found.publisher, found.handler) == (
-        "forward",
-        "unit",
-        "Publisher",
-        "Handler.on_t",
-    )
+    [found] = problems_between(*builds)
+    assert (found.ways, found.field, found.hurt) == (("forward", "queued"), "unit", "Handler.on_t")
     assert is_parked(worker_of(builds[1]), {"n": 1})
     assert not is_parked(worker_of(builds[1]), {"n": 1, "unit": "kg"})
 
 
-def test_a_payload_that_is_known_in_no_build_is_no_matter_of_versions() -> None:
+def test_a_payload_that_is_known_in_no_build_is_unknown() -> None:
     unknown = Schema((Field("n", UNKNOWN),))
     builds = build(unknown, Schema((Field("n", Type("int")),)), "typed"), build(unknown, Schema(), "typed")
-    assert [each.kind for each in compare_both_ways(*map(Surface.of, builds))] == []
+    assert [each.verdict for each in problems_between(*builds)] == ["unknown"]
 
 
 def test_a_payload_that_one_build_does_not_declare_is_unknown() -> None:
     known, unknown = Schema((Field("n", Type("int")),)), Schema((Field("n", UNKNOWN),))
-    found = compare_both_ways(Surface.of(build(unknown, known, "typed")), Surface.of(build(known, known, "typed")))
-    assert [(each.direction, each.kind) for each in found] == [("forward", "unknown")]
+    found = problems_between(build(unknown, known, "typed"), build(known, known, "typed"))
+    assert [(each.ways, each.verdict) for each in found] == [(("forward", "queued"), "unknown")]
     assert found[0].why == "the new Handler.on_t needs 'n', and it is not known what the old Publisher sends"

@@ -26,6 +26,7 @@ from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts import compare, versions
+from graphbus_core.contracts.agent_messages import messages_of
 from graphbus_core.contracts.both_ways import compare_both_ways
 from graphbus_core.contracts.edges import ContractValidation, validate_contracts
 from graphbus_core.contracts.surface import Surface
@@ -200,8 +201,10 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], both_ways: bool, **optio
         raise _usage_error("OLD is empty: name a folder or a revision to compare with.", "diff")
     states = _read_state(old, paths), _read_state(new, paths)
     comparison = _compare_states(*states, **options)
-    misfits = compare_both_ways(states[0].surface, states[1].surface) if both_ways else None
-    return _print_report(comparison._replace(misfits=misfits), form)
+    if both_ways:
+        messages = (messages_of(each.surface) for each in states)
+        comparison = comparison._replace(both_ways=compare_both_ways(*messages))
+    return _print_report(comparison, form)
 
 
 class _GraphState(NamedTuple):

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import click
 
-from graphbus_core.cli import console
+from graphbus_core.cli import both_ways_report, console
 from graphbus_core.cli.console import pluralize, sanitize, style
 from graphbus_core.cli.formats import Remark, as_github
-from graphbus_core.contracts.both_ways import Direction, Misfit
+from graphbus_core.contracts.both_ways import BothWays
 from graphbus_core.contracts.changes import Broken, ContractChange, Effect
 from graphbus_core.contracts.edges import VERDICTS, ContractEdge, ContractValidation, Verdict
 from graphbus_core.contracts.versions import Suggestion
@@ -19,10 +19,6 @@ from graphbus_core.errors import GraphBusError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.findings import Finding, Severity
 
-_DIRECTIONS: Mapping[Direction, str] = {
-    "forward": "Rolling forward: events of {old} that {new} reads",
-    "back": "Rolling back, and side by side: events of {new} that {old} reads",
-}
 _MARKS: Mapping[Verdict | Effect, tuple[str, console.Role]] = {
     "proven": ("✓", "good"),
     "broken": ("✗", "bad"),
@@ -46,7 +42,7 @@ class Comparison(NamedTuple):
         is_allowed: The command does not fail for breaking changes.
         may_announce: It would not fail for them if the version were raised far enough.
         checks_version: The command fails if the version is too low.
-        misfits: What does not fit when each state reads the events of the other one; None: that was not asked.
+        both_ways: Whether each state handles the messages of the other one; None: that was not asked.
     """
 
     old: str
@@ -57,7 +53,7 @@ class Comparison(NamedTuple):
     is_allowed: bool = False
     may_announce: bool = False
     checks_version: bool = False
-    misfits: tuple[Misfit, ...] | None = None
+    both_ways: BothWays | None = None
 
     def of(self, effect: Effect) -> tuple[ContractChange, ...]:
         """Return the changes with this effect."""
@@ -71,8 +67,13 @@ class Comparison(NamedTuple):
     @property
     def fails(self) -> bool:
         """True if the command fails: the version is too low, or breaking changes are not allowed."""
-        breaks = any(each.kind == "breaking" for each in self.misfits or ()) or self.of("breaking")
+        breaks = self.of("breaking") or (self.both_ways and self.both_ways.breaks)
         return self.is_version_low or bool(breaks and not self.is_allowed)
+
+    @property
+    def builds(self) -> both_ways_report.Builds | None:
+        """The comparison both ways with the names of the states; None if it was not asked."""
+        return both_ways_report.Builds(self.old, self.new, self.both_ways, self.root) if self.both_ways else None
 
     @property
     def way_out(self) -> str:
@@ -161,21 +162,9 @@ def _change_lines(comparison: Comparison) -> Iterator[str]:
         yield f"{style('✗', 'bad')} The version in pyproject.toml is {suggestion.found}; it must be at least {suggestion.least}."
     elif comparison.way_out:
         yield comparison.way_out
-    if comparison.misfits is not None:
-        yield from _both_ways_lines(comparison, comparison.misfits)
-
-
-def _both_ways_lines(comparison: Comparison, misfits: Sequence[Misfit]) -> Iterator[str]:
-    """Yield for each direction what does not fit."""
-    for direction, title in _DIRECTIONS.items():
-        yield from ("", style(sanitize(title.format(old=comparison.old, new=comparison.new)), "strong"))
-        found = [each for each in misfits if each.direction == direction]
-        root = comparison.root if direction == "forward" else ""
-        for each in found:
-            place = _format_place(each.span, root)
-            yield f"{style(*_MARKS[each.kind])} {sanitize(f'{each.topic}: {each.why}')}  {place}"
-        if not found:
-            yield f"{style(*_MARKS['compatible'])} All events fit."
+    if comparison.builds:
+        yield ""
+        yield from both_ways_report.as_lines(comparison.builds)
 
 
 def _lines_of_change(change: ContractChange, root: str) -> Iterator[str]:
@@ -270,18 +259,12 @@ def _changes_as_document(comparison: Comparison) -> dict[str, Any]:
         "new": comparison.new,
         "changes": [_change_as_document(change) for change in comparison.changes],
         "summary": {effect: len(comparison.of(effect)) for effect in _EFFECTS},
-        **({} if comparison.misfits is None else {"both_ways": list(map(_misfit_as_document, comparison.misfits))}),
+        **({"both_ways": both_ways_report.as_document(comparison.both_ways)} if comparison.both_ways else {}),
         "version": {
             **_pick_fields(suggestion, "level", "is_enough", "because"),
             **{key: version or None for key, version in names.items()},
         },
     }
-
-
-def _misfit_as_document(misfit: Misfit) -> dict[str, Any]:
-    """Return one misfit; `at` is the place of the handler, in the new state for `forward`, else in the old one."""
-    names = ("direction", "kind", "topic", "field", "publisher", "handler", "why")
-    return {**_pick_fields(misfit, *names), "at": _pick_fields(misfit.span, "path", "line")}
 
 
 def _change_as_document(change: ContractChange) -> dict[str, Any]:
@@ -331,10 +314,8 @@ def _change_remarks(comparison: Comparison) -> Iterator[Remark]:
         for each in change.breaks:
             message = f"{_breakage_text(each)}, because {change.title} {change.why}"
             yield Remark("warning", "", "Contract broken", message, "", each.span.path, _region_of(each.span))
-    for misfit in (each for each in comparison.misfits or () if each.kind == "breaking"):
-        path, region = (misfit.span.path, _region_of(misfit.span)) if misfit.direction == "forward" else ("", {})
-        broken_level: Severity = "warning" if comparison.is_allowed else "error"
-        yield Remark(broken_level, "", f"Events do not fit: {misfit.topic}", misfit.why, "", path, region)
+    if comparison.builds:
+        yield from both_ways_report.as_remarks(comparison.builds, is_allowed=comparison.is_allowed)
     if comparison.suggestion.is_enough is False:
         yield Remark(
             "error" if comparison.checks_version else "info", "", "Version", _version_sentence(comparison.suggestion)

@@ -1,135 +1,283 @@
-"""Two builds side by side: do the handlers of one take the events that the other has published?
+"""Two builds side by side: can each of them handle the messages that the other one sends?
 
-forward   events of the old build that are on their way are read by the new one
-back      events of the new build are read by the old one: after a rollback, and while both run
+forward    old messages reach new code: while the new build starts
+back       new messages reach old code: while both run
+queued     retries and dead letters of the old build are handled by the new one
+rollback   what the new build has left in the queue is handled by the old one
 
 A running graph decides by the same types (`Subscription.wanted`) whether it parks an event of another build.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from typing import Literal, NamedTuple
 
-from graphbus_core.contracts.surface import Surface, merge_schemas
+from graphbus_core.contracts.messages import OUTSIDE, Consumer, MessageKind, Messages, Producer
+from graphbus_core.contracts.misfits import Misfit, find_misfits, find_mixed_up, find_reliances
 from graphbus_core.model.agent import SourceSpan
-from graphbus_core.schema.compatibility import Fit, fit_of
-from graphbus_core.schema.types import UNKNOWN, Schema, Type, as_json
 
-Direction = Literal["forward", "back"]
-Kind = Literal["breaking", "unknown", "settled"]
+Way = Literal["forward", "back", "queued", "rollback"]
+Verdict = Literal["fits", "breaks", "waits", "unknown", "none"]
+"""`breaks`: some messages fail. `waits`: they stay in the queue for a build that has their handler. `none`: nothing is queued."""
+Order = Literal["any", "readers first", "writers first", "two steps", "none"]
+"""The order in which both ends of an edge can be deployed. `two steps`: accept both, and send the new with the next deploy.
 
-OUTSIDE = "code outside"
-_AGES: dict[Direction, tuple[str, str]] = {"forward": ("old", "new"), "back": ("new", "old")}
+`none`: no order is safe, because one end is outside, or old and new messages look alike.
+"""
+
+WAYS: tuple[Way, ...] = ("forward", "back", "queued", "rollback")
+STORED: frozenset[MessageKind] = frozenset({"event", "task"})
+"""The kinds of messages that wait in a queue."""
+_AGES: Mapping[Way, tuple[str, str]] = {"forward": ("old", "new"), "back": ("new", "old")}
+_RANK: Mapping[Verdict, int] = {"breaks": 0, "unknown": 1, "waits": 2, "fits": 3, "none": 4}
 
 
-class Misfit(NamedTuple):
-    """Events of one build that a handler of the other one does not take.
+class Problem(NamedTuple):
+    """Messages of one build that the other one does not handle.
 
     Attributes:
-        direction: Which build has published them.
-        kind: `breaking`: some of these events are parked. `unknown`: a type is not known. `settled`: the other build has no such
-            handler, and keeps them parked for it.
-        topic: Their topic.
-        field: The field that does not fit; empty for the whole payload.
-        publisher: The agent that publishes them.
-        handler: The handler, as `Agent.method`.
-        span: The place of its subscription.
-        why: The whole in one sentence, without its full stop.
+        ways: In which of the four cases.
+        verdict: `breaks`, `waits` or `unknown`.
+        field: The field that does not fit; empty for the whole message.
+        sent_at: Where the message is sent, in the build that sends it.
+        read_at: Where it is read, in the other build; of a consumer that is gone, its place in the build that sends.
+        why: The reason in one sentence, without its full stop.
+        hurt: Who is hurt: whose messages are not handled, or whose calls fail.
+        is_new: False if both ends are the same in both builds, so that no change of theirs is the reason.
+        is_gone: The other build does not have the consumer.
+        is_mixed_up: The other build takes the message for one with another meaning.
     """
 
-    direction: Direction
-    kind: Kind
-    topic: str
+    ways: tuple[Way, ...]
+    verdict: Verdict
     field: str
-    publisher: str
-    handler: str
-    span: SourceSpan
+    sent_at: SourceSpan
+    read_at: SourceSpan
     why: str
+    hurt: str
+    is_new: bool = True
+    is_gone: bool = False
+    is_mixed_up: bool = False
 
 
-def compare_both_ways(old: Surface, new: Surface) -> tuple[Misfit, ...]:
-    """Return what does not fit when events of each build are read by the other one; empty if all does."""
-    return (*_find_misfits(old, new, "forward"), *_find_misfits(new, old, "back"))
+class EdgeAnswers(NamedTuple):
+    """The four answers about one edge.
 
+    Attributes:
+        kind: What is sent.
+        channel: The topic, method or task.
+        producer: Who sends.
+        consumer: Who takes it.
+        units: What both ends are deployed as; see `Producer.unit`.
+        problems: Why an answer is not `fits`, the breaks first.
+        order: How both ends can be deployed without one of the breaks.
+    """
 
-def _find_misfits(sender: Surface, reader: Surface, direction: Direction) -> Iterator[Misfit]:
-    past, present = _AGES[direction]
-    for topic in sorted({*sender.publications, *sender.handlers_by_topic}):
-        own = [given for _, given in _payloads(reader, topic)]
-        for publisher, given in dict.fromkeys(_payloads(sender, topic)):
-            for handler in reader.handlers_of(topic):
-                for field, fit in _misfits_of(handler.wanted, given).items():
-                    if fit.lacks_type and given in own:
-                        continue  # that is so within each of the builds, and no matter of versions
-                    why = f"the {present} {handler.name} needs {_describe(field, fit, f'the {past} {publisher}')}"
-                    kind: Kind = "unknown" if fit.lacks_type else "breaking"
-                    yield Misfit(direction, kind, topic, field, publisher, handler.name, handler.subscription.span, why)
-    for topic, name in sorted(sender.handler_at.keys() - reader.handler_at.keys()):
-        span = sender.handler_at[topic, name].subscription.span
-        why = f"the {present} build has no handler {name}, so that events for it stay parked"
-        yield Misfit(direction, "settled", topic, "", "", name, span, why)
+    kind: MessageKind
+    channel: str
+    producer: str
+    consumer: str
+    units: tuple[str, str]
+    problems: tuple[Problem, ...] = ()
+    order: Order = "any"
 
-
-class _Given(NamedTuple):
-    """The type of the payloads of a publication, and the type that is declared for its topic; UNKNOWN for none."""
-
-    sent: Type
-    declared: Type
-
-
-def _payloads(surface: Surface, topic: str) -> Iterator[tuple[str, _Given]]:
-    """Yield each publisher of a topic with its payloads; for a topic that comes from outside, with what the handlers take."""
-    published = surface.publications.get(topic, ())
-    schema = next((each.schema for each in surface.topics if each.name == topic), None)
-    for each in published:
-        if not each.publication.is_declared:
-            yield each.agent.name, _Given(_type_of(each.publication.payload, each.publication.type), _type_of(schema))
-    if not any(not each.publication.is_declared for each in published):
-        handlers = surface.handlers_by_topic.get(topic, ())
-        needed = merge_schemas([each.needs for each in handlers])
-        declared = _type_of(schema if schema or not handlers else needed)
-        yield next((each.agent.name for each in published), OUTSIDE), _Given(UNKNOWN, declared)
-
-
-def _type_of(schema: Schema | None, otherwise: Type = UNKNOWN) -> Type:
-    """Return the type of values of a schema; `otherwise` if their fields are not known."""
-    return otherwise if schema is None or schema.is_open else as_json(Type("record", fields=schema.fields))
-
-
-def _misfits_of(wanted: Type, given: _Given) -> dict[str, Fit]:
-    """Return field -> why neither what is sent nor what is declared is sure to fit; a misfit of what is sent counts first."""
-    declared = dict(_fits_of_fields(as_json(wanted), given.declared))
-    if given.sent.kind == "unknown":
-        return declared
-    found = dict(_fits_of_fields(as_json(wanted), given.sent))
-    if given.declared.kind == "unknown":
+    @property
+    def answers(self) -> dict[Way, Verdict]:
+        """Way -> what becomes of the messages."""
+        found: dict[Way, Verdict] = {way: "fits" if self.kind in STORED or way in _AGES else "none" for way in WAYS}
+        for each in self.problems:
+            found |= {way: min(found[way], each.verdict, key=_RANK.__getitem__) for way in each.ways}
         return found
-    return {name: declared[name] if fit.lacks_type else fit for name, fit in found.items() if name in declared}
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the answers."""
+        return min(self.answers.values(), key=_RANK.__getitem__)
 
 
-def _fits_of_fields(wanted: Type, given: Type) -> Iterator[tuple[str, Fit]]:
-    """Yield each field that does not fit, or is not known to fit, with the reason; without a name, for the whole payload."""
-    if wanted.kind == given.kind == "record":
-        has = {each.name: each for each in given.fields}
-        for field in wanted.fields:
-            parts = Type("record", fields=(field,)), Type("record", fields=(*filter(None, (has.get(field.name),)),))
-            fit = fit_of(*parts)
-            if fit.verdict != "fits":
-                yield field.name, fit
-        return
-    fit = fit_of(wanted, given)
-    if fit.verdict != "fits":
-        yield "", fit
+class BothWays(NamedTuple):
+    """The comparison of two builds both ways.
+
+    Attributes:
+        edges: Every edge that either of them has, those that break first.
+        unread: Places whose channel is computed at run time, so that their messages are not compared.
+    """
+
+    edges: tuple[EdgeAnswers, ...]
+    unread: tuple[SourceSpan, ...] = ()
+
+    @property
+    def breaks(self) -> tuple[EdgeAnswers, ...]:
+        """The edges that break by a change between the builds."""
+        return tuple(
+            edge for edge in self.edges if any(each.verdict == "breaks" and each.is_new for each in edge.problems)
+        )
 
 
-def _describe(field: str, fit: Fit, publisher: str) -> str:
-    """Return what follows on `needs`."""
-    what = fit.reason.removeprefix(f"{field}: ")
-    if fit.lacks_type:
-        return f"{repr(field) if field else 'fields'}, and it is not known what {publisher} sends"
-    if what == "it is missing":
-        return f"{field!r}, which {publisher} does not send"
-    if what == "it may be missing":
-        return f"{field!r}, which {publisher} may leave out"
-    return f"another {repr(field) if field else 'payload'} than {publisher} sends: {what}"
+def compare_both_ways(old: Messages, new: Messages) -> BothWays:
+    """Compare two builds both ways; each edge of either build is in the result once."""
+    found: dict[tuple[MessageKind, str, str, str], EdgeAnswers] = {}
+    for edge in (*_Direction(old, new, "forward").edges(), *_Direction(new, old, "back").edges()):
+        key = edge.kind, edge.channel, edge.producer, edge.consumer
+        known = found.setdefault(key, edge)
+        if known is not edge:
+            found[key] = known._replace(problems=tuple(dict.fromkeys((*known.problems, *edge.problems))))
+    writers = {(each.kind, each.channel, each.name) for each in new.producers}
+    edges = [
+        edge._replace(
+            problems=tuple(sorted(edge.problems, key=lambda each: _RANK[each.verdict])),
+            order=_find_order(edge, is_sent_on=key[:3] in writers),
+        )
+        for key, edge in found.items()
+    ]
+    return BothWays(tuple(sorted(edges, key=lambda edge: (_RANK[edge.verdict], edge[1:4]))), (*old.unread, *new.unread))
+
+
+def _find_order(edge: EdgeAnswers, *, is_sent_on: bool) -> Order:
+    """Return the order of deploys in which nothing breaks; `is_sent_on`: the new build sends such messages, too."""
+    broken = [each for each in edge.problems if each.verdict == "breaks"]
+    ways = {way for each in broken for way in each.ways}
+    if not broken:
+        return "any"
+    is_lost = any(each.is_gone for each in broken) and edge.kind == "event" and is_sent_on
+    if edge.producer == OUTSIDE or is_lost or any(each.is_mixed_up for each in broken):
+        return "none"
+    is_one = bool(edge.units[0]) and edge.units[0] == edge.units[1]
+    if is_one or {"forward", "back"} <= ways:
+        return "two steps"
+    return "readers first" if "back" in ways else "writers first"
+
+
+class _Direction:
+    """The messages that one build sends, and the code of the other one, which reads them."""
+
+    def __init__(self, sender: Messages, reader: Messages, way: Literal["forward", "back"]) -> None:
+        self._sender, self._reader, self._way = sender, reader, way
+        self._past, self._present = _AGES[way]
+
+    def edges(self) -> Iterator[EdgeAnswers]:
+        """Yield the edges on which the sender has a producer, with the problems in this direction."""
+        for producer in self._sender.producers:
+            own, there = self._sender.consumers_of(producer), self._reader.consumers_of(producer)
+            for consumer in there:
+                yield _edge(producer, consumer, self._find_misfits(producer, consumer))
+            for consumer in own:
+                if consumer.key not in self._reader.by_key:
+                    yield _edge(producer, consumer, self._describe_gone(producer, consumer, there))
+            if producer.kind == "request" and len(own) == 1 < len(there):
+                yield _edge(producer, own[0], self._describe_ambiguous(producer, there))
+
+    # --- consumers that the other build does not have, or has twice -----------------------------------
+
+    def _describe_gone(self, producer: Producer, consumer: Consumer, there: Sequence[Consumer]) -> Iterator[Problem]:
+        """Yield the problem of messages for a consumer that the other build does not have, if it is one.
+
+        `there` are the consumers that they reach in the other build.
+        """
+        kind, hurt, ways = producer.kind, consumer.name, _ways_of(self._way, is_stored=True)
+        verdict: Verdict = "breaks"
+        if kind == "answer" or (kind == "request" and there):
+            return
+        if kind == "event":
+            why = f"the {self._present} build has no handler {consumer.name} for {consumer.channel}, so events for it stay parked"
+            added = [each.name for each in there if each.key not in self._sender.by_key]
+            if self._way == "back":
+                ways, verdict = ("rollback",), "waits"
+            elif len(added) == 1:
+                why += f"; {added[0]} does not get them"
+        elif kind == "task":
+            why = f"the {self._present} build has no task {consumer.channel}, which the {self._past} {producer.name} sends"
+        else:
+            hurt, ways = producer.name, (self._way,)
+            lacks, does = ("an answer on", "asks for") if kind == "request" else ("a method", "calls")
+            why = f"the {self._present} build lacks {lacks} {producer.channel}, which the {self._past} {producer.name} {does}"
+        yield Problem(ways, verdict, "", producer.span, consumer.span, why, hurt, is_gone=True)
+
+    def _describe_ambiguous(self, producer: Producer, there: Sequence[Consumer]) -> Iterator[Problem]:
+        """Yield the problem of a request that several handlers of the other build would answer."""
+        names = " and ".join(each.name for each in there)
+        why = f"in the {self._present} build {names} would answer {producer.channel}, and a request has one handler"
+        yield Problem((self._way,), "breaks", "", producer.span, there[-1].span, why, producer.name)
+
+    # --- messages that a consumer reads -----------------------------------------------------------
+
+    def _find_misfits(self, producer: Producer, consumer: Consumer) -> Iterator[Problem]:
+        """Yield why messages do not fit a consumer of the other build, or are not known to fit."""
+        own = self._sender.by_key.get(consumer.key)
+        same = self._find_same(producer)
+        is_new = own is None or not same or _facts_of(own) != _facts_of(consumer)
+        is_new_text = (
+            is_new
+            or own is None
+            or (own.digest, [each.digest for each in same]) != (consumer.digest, [producer.digest])
+        )
+        ways = _ways_of(self._way, is_stored=producer.kind in STORED and (own is not None or self._way == "back"))
+        hurt = producer.name if producer.kind in ("call", "request") else consumer.name
+        for each in self._misfits_of(producer, consumer, own):
+            read_at = consumer.place_of(each.field)
+            is_cause = is_new if each.verdict == "breaks" else is_new_text
+            yield Problem(
+                ways,
+                each.verdict,
+                each.field,
+                producer.span,
+                read_at,
+                each.why,
+                hurt,
+                is_cause,
+                is_mixed_up=each.is_mixed_up,
+            )
+
+    def _misfits_of(self, producer: Producer, consumer: Consumer, own: Consumer | None) -> Iterator[Misfit]:
+        """Yield what does not fit; of each field only the first reason."""
+        names = f"the {self._past} {producer.name}", f"the {self._present} {consumer.name}"
+        found = [*find_mixed_up(producer, consumer, own, names)] if own else []
+        found += find_misfits(producer, consumer, names)
+        if not consumer.is_whole:
+            found += find_reliances(producer, consumer, self._reader.producers_of(producer), names)
+        yield from {each.field: each for each in reversed(found)}.values()
+
+    def _find_same(self, producer: Producer) -> list[Producer]:
+        """Return the producers of the reader's build that send the same."""
+        there = self._reader.producers_of(producer)
+        return [each for each in there if each.name == producer.name and _sent_by(each) == _sent_by(producer)]
+
+
+def _edge(producer: Producer, consumer: Consumer, problems: Iterable[Problem]) -> EdgeAnswers:
+    units = producer.unit, consumer.unit
+    return EdgeAnswers(producer.kind, producer.channel, producer.name, consumer.name, units, (*problems,))
+
+
+def _ways_of(way: Literal["forward", "back"], *, is_stored: bool) -> tuple[Way, ...]:
+    """Return in which of the four cases messages of this direction are; `is_stored`: they may wait in a queue."""
+    if not is_stored:
+        return (way,)
+    return ("forward", "queued") if way == "forward" else ("back", "rollback")
+
+
+def _facts_of(consumer: Consumer) -> tuple[object, ...]:
+    """Return what a consumer takes, whatever its place is."""
+    return consumer.wanted, consumer.positions, consumer.is_closed, consumer.takes_rest, consumer.is_whole
+
+
+def _sent_by(producer: Producer) -> tuple[object, ...]:
+    """Return what a producer sends, whatever its place is."""
+    return producer.given, producer.declared, producer.positional, producer.is_open, producer.has_rest
+
+
+def find_deploy_order(broken: Sequence[EdgeAnswers]) -> tuple[str, ...]:
+    """Return the units of these edges in an order of deploys in which none of them breaks; empty if there is none."""
+    after: dict[str, set[str]] = {}
+    for edge in broken:
+        writer, reader = edge.units
+        if edge.order not in ("readers first", "writers first"):
+            return ()
+        first, then = (reader, writer) if edge.order == "readers first" else (writer, reader)
+        after.setdefault(first, set())
+        after.setdefault(then, set()).add(first)
+    with suppress(CycleError):
+        return tuple(TopologicalSorter(after).static_order())
+    return ()

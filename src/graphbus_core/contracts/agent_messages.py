@@ -1,0 +1,194 @@
+"""The messages of the agents of a graph: events, requests, calls and answers, with both of their ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from graphbus_core.compiler.rules.wiring import AgentPublication
+from graphbus_core.contracts.messages import OUTSIDE, Consumer, MessageKind, Messages, Producer
+from graphbus_core.contracts.surface import Surface, TopicHandler, answer_of, merge_schemas
+from graphbus_core.model.agent import BELOW_UNKNOWN, AgentDefinition, Call, KeyRead, MethodSpec, Publication
+from graphbus_core.schema.types import ITEM, UNKNOWN, Field, Schema, Type, as_json, is_unspecific
+
+_STEP = re.compile(r"[^.\[]+")
+"""The first key of a path."""
+
+
+def messages_of(surface: Surface) -> Messages:
+    """Return who sends which messages in a graph, and who takes them."""
+    producers = (*_events(surface), *_computed_events(surface), *_calls(surface), *_answers(surface))
+    return Messages(producers, (*map(_handler, surface.handlers), *_methods(surface), *_waiting(surface)))
+
+
+# --- events and requests -----------------------------------------------------------------------
+
+
+def _events(surface: Surface) -> Iterator[Producer]:
+    """Yield the producers of each topic: its publishers, and code outside of the graph if nothing of the graph publishes it."""
+    schemas = {each.name: each.schema for each in surface.topics}
+    for topic in sorted({*surface.publications, *surface.handlers_by_topic}):
+        published, declared = surface.publications.get(topic, ()), _type_of(schemas.get(topic))
+        sent = [each for each in published if not each.publication.is_declared]
+        for each in sent or published:
+            yield _event(each, topic, declared)
+        if surface.is_external(topic) or not (surface.has_publisher(topic) or surface.may_compute(topic)):
+            yield _event_from_outside(surface, topic, declared)
+
+
+def _event(sent: AgentPublication, topic: str, declared: Type) -> Producer:
+    """Return the producer of a publication; of one that is only declared, the messages have the declared type."""
+    agent, publication = sent.agent, sent.publication
+    kind: MessageKind = "request" if publication.is_request else "event"
+    payload = None if publication.is_declared else publication.payload
+    return Producer(
+        kind=kind, channel=topic, name=agent.name, unit=agent.name, span=publication.span, declared=declared,
+        given=_record_of(payload) if payload else UNKNOWN if publication.is_declared else as_json(publication.type),
+        is_open=payload is not None and payload.is_open, prefix=publication.prefix, digest=agent.source_digest,
+    )  # fmt: skip
+
+
+def _event_from_outside(surface: Surface, topic: str, declared: Type) -> Producer:
+    """Return the producer of a topic that comes from outside: it sends what is declared, else what the handlers take."""
+    handlers = surface.handlers_by_topic.get(topic, ())
+    needed = declared if declared.kind != "unknown" else _type_of(merge_schemas([each.needs for each in handlers]))
+    span = handlers[0].subscription.span if handlers else surface.publications[topic][0].publication.span
+    return Producer(kind="event", channel=topic, name=OUTSIDE, span=span, declared=needed)
+
+
+def _computed_events(surface: Surface) -> Iterator[Producer]:
+    """Yield the publications whose topic is computed at run time."""
+    for agent in surface.agents.values():
+        for each in agent.publications:
+            if not each.topic:
+                yield _event(AgentPublication(agent, each), "", UNKNOWN)
+
+
+def _handler(handler: TopicHandler) -> Consumer:
+    subscription = handler.subscription
+    reads = {each.name: each.span for each in subscription.fields} | {
+        each.key: each.span for each in subscription.reads
+    }
+    return Consumer(
+        kind="event", channel=subscription.topic, name=handler.name, unit=handler.agent.name, span=subscription.span,
+        wanted=as_json(_with_paths(handler.wanted, subscription.reads)), is_whole=handler.is_whole, reads=reads,
+        digest=handler.agent.source_digest,
+    )  # fmt: skip
+
+
+# --- calls and answers ---------------------------------------------------------------------------
+
+
+def _own_methods(surface: Surface) -> Iterator[tuple[AgentDefinition, MethodSpec]]:
+    """Yield each method that can be called, with its agent."""
+    return ((agent, method) for agent in surface.agents.values() for method in surface.methods(agent.name).values())
+
+
+def _calls(surface: Surface) -> Iterator[Producer]:
+    for agent in surface.agents.values():
+        for call in agent.calls:
+            is_known = bool(call.agent and call.method)
+            yield Producer(
+                kind="call", channel=f"{call.agent}.{call.method}" if is_known else "", name=agent.name, unit=agent.name,
+                span=call.span, given=_record_of(call.arguments), is_open=call.has_unknown, digest=agent.source_digest,
+            )  # fmt: skip
+
+
+def _methods(surface: Surface) -> Iterator[Consumer]:
+    for agent, method in _own_methods(surface):
+        takes, name = method.input_schema, f"{agent.name}.{method.name}"
+        yield Consumer(
+            kind="call", channel=name, name=name, unit=agent.name, span=method.schema_span or method.span,
+            wanted=_record_of(takes) if takes else UNKNOWN, is_closed=takes is not None and not takes.is_open,
+            is_whole=takes is not None, digest=agent.source_digest,
+        )  # fmt: skip
+
+
+def _answers(surface: Surface) -> Iterator[Producer]:
+    """Yield what methods return, and what handlers of requests answer."""
+    for agent, method in _own_methods(surface):
+        gives, name = method.output_schema, f"{agent.name}.{method.name}"
+        yield Producer(
+            kind="answer", channel=name, name=name, unit=agent.name, span=method.schema_span or method.span,
+            given=_record_of(gives) if gives else UNKNOWN, is_open=gives is not None and gives.is_open,
+            digest=agent.source_digest,
+        )  # fmt: skip
+    for handler in surface.handlers:
+        answering = handler.method
+        if answering and not answering.has_schema and handler.subscription.topic:
+            yield Producer(
+                kind="answer", channel=handler.subscription.topic, name=handler.name, unit=handler.agent.name,
+                span=answering.span, given=as_json(answer_of(handler)), digest=handler.agent.source_digest,
+            )  # fmt: skip
+
+
+def _waiting(surface: Surface) -> Iterator[Consumer]:
+    """Yield the agents that wait for an answer, with what they read of it anywhere."""
+    for agent in surface.agents.values():
+        asked: list[tuple[str, Call | Publication]] = [
+            (f"{each.agent}.{each.method}", each) for each in agent.calls if each.agent and each.method
+        ]
+        asked += [(each.topic, each) for each in agent.publications if each.is_request and each.topic]
+        for channel in dict.fromkeys(channel for channel, _ in asked):
+            places = [each for name, each in asked if name == channel]
+            reads = [read for each in places for read in each.reads]
+            yield Consumer(
+                kind="answer", channel=channel, name=agent.name, unit=agent.name, span=places[0].span,
+                wanted=_type_of_reads(reads), is_whole=False, reads={each.key: each.span for each in reads},
+                digest=agent.source_digest,
+            )  # fmt: skip
+
+
+# --- types -----------------------------------------------------------------------------------------
+
+
+def _record_of(schema: Schema) -> Type:
+    """Return the JSON type of values of a schema, whether or not further fields may be there."""
+    return as_json(Type("record", fields=schema.fields))
+
+
+def _type_of(schema: Schema | None) -> Type:
+    """Return the JSON type of values of a schema; `UNKNOWN` if not all of their fields are known."""
+    return UNKNOWN if schema is None or schema.is_open else _record_of(schema)
+
+
+def _type_of_reads(reads: Sequence[KeyRead]) -> Type:
+    """Return the record of the keys that are read of an answer."""
+    needed: dict[str, bool] = {}
+    for each in reads:
+        needed[each.key] = needed.get(each.key, False) or not each.is_optional
+    return _type_of_paths(needed)
+
+
+def _with_paths(wanted: Type, reads: Sequence[KeyRead]) -> Type:
+    """Return the type that a handler needs, with what it reads below those keys whose own type says nothing about that."""
+    below = {each.key: dict.fromkeys((path.removeprefix(each.key) for path in each.below), True) for each in reads}
+    fields = tuple(
+        Field(each.name, _type_below(below[each.name]), each.required)
+        if below.get(each.name) and is_unspecific(each.type)
+        else each
+        for each in wanted.fields
+    )
+    return replace(wanted, fields=fields) if fields else wanted
+
+
+def _type_of_paths(paths: Mapping[str, bool]) -> Type:
+    """Return the record that has these paths, such as `lines[].sku`, each with whether it must be there; `UNKNOWN` for none."""
+    below: dict[str, dict[str, bool]] = {}
+    for path, is_needed in paths.items():
+        if found := _STEP.match(path):
+            below.setdefault(found[0], {})[path[found.end() :]] = is_needed
+    fields = tuple(
+        Field(name, _type_below(rest), any(rest.values())) for name, rest in below.items() if name != BELOW_UNKNOWN
+    )
+    return Type("record", fields=fields) if fields else UNKNOWN
+
+
+def _type_below(rest: Mapping[str, bool]) -> Type:
+    """Return the type of a value of which these paths are read: each continues with `[]` or `.`, or is empty."""
+    items = {path.removeprefix(ITEM): is_needed for path, is_needed in rest.items() if path.startswith(ITEM)}
+    if items:
+        return Type("list", (_type_below(items),))
+    return _type_of_paths({path.removeprefix("."): is_needed for path, is_needed in rest.items() if path})
