@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -151,9 +152,9 @@ def _summary_lines(found: BothWays) -> Iterator[str]:
     order = find_deploy_order(found.breaks)
     if order:
         yield f"In this order nothing breaks: {sanitize(', '.join(order))}."
-    if found.unread:
-        places = pluralize(len(found.unread), "place")
-        yield f"{style(*_MARKS['unknown'])} {places} with a name that is computed at run time: not compared."
+    for build, unread in zip(("old", "new"), found.unread, strict=True):
+        for why, count in Counter(each.why for each in unread).items():
+            yield f"{style(*_MARKS['unknown'])} Not compared: {pluralize(count, 'place')} of the {build} build: {sanitize(why)}."
 
 
 # --- JSON and remarks ---------------------------------------------------------------------------
@@ -164,7 +165,11 @@ def as_document(found: BothWays) -> dict[str, Any]:
     return {
         "edges": [_edge_as_document(edge) for edge in found.edges],
         "deploy_order": find_deploy_order(found.breaks),
-        "unread": [_place_as_document(span) for span in found.unread],
+        "unread": [
+            {"build": build, **_place_as_document(each.span), "why": each.why}
+            for build, unread in zip(("old", "new"), found.unread, strict=True)
+            for each in unread
+        ],
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from graphbus_core.compiler.rules.wiring import AgentPublication
-from graphbus_core.contracts.messages import OUTSIDE, Consumer, MessageKind, Messages, Producer
+from graphbus_core.contracts.messages import OUTSIDE, Consumer, MessageKind, Messages, Producer, Unread
 from graphbus_core.contracts.surface import Surface, TopicHandler, answer_of, merge_schemas
 from graphbus_core.model.agent import BELOW_UNKNOWN, AgentDefinition, Call, KeyRead, MethodSpec, Publication
 from graphbus_core.schema.types import ITEM, UNKNOWN, Field, Schema, Type, as_json, is_unspecific
@@ -20,7 +20,12 @@ _STEP = re.compile(r"[^.\[]+")
 def messages_of(surface: Surface) -> Messages:
     """Return who sends which messages in a graph, and who takes them."""
     producers = (*_events(surface), *_computed_events(surface), *_calls(surface), *_answers(surface))
-    return Messages(producers, (*map(_handler, surface.handlers), *_methods(surface), *_waiting(surface)))
+    consumers = (*map(_handler, surface.handlers), *_methods(surface), *_waiting(surface))
+    computed = [each.span for each in producers if not each.channel] + [
+        each.span for each in consumers if not each.channel
+    ]
+    unread = tuple(Unread(span, "the topic or method is computed at run time") for span in computed)
+    return Messages(producers, consumers, unread)
 
 
 # --- events and requests -----------------------------------------------------------------------

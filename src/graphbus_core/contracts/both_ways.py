@@ -15,7 +15,7 @@ from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal, NamedTuple
 
-from graphbus_core.contracts.messages import OUTSIDE, Consumer, MessageKind, Messages, Producer
+from graphbus_core.contracts.messages import OUTSIDE, Consumer, MessageKind, Messages, Producer, Unread
 from graphbus_core.contracts.misfits import Misfit, find_misfits, find_mixed_up, find_reliances
 from graphbus_core.model.agent import SourceSpan
 
@@ -103,11 +103,11 @@ class BothWays(NamedTuple):
 
     Attributes:
         edges: Every edge that either of them has, those that break first.
-        unread: Places whose channel is computed at run time, so that their messages are not compared.
+        unread: What could not be read in the old and in the new build, so that it is not compared.
     """
 
     edges: tuple[EdgeAnswers, ...]
-    unread: tuple[SourceSpan, ...] = ()
+    unread: tuple[tuple[Unread, ...], tuple[Unread, ...]] = ((), ())
 
     @property
     def breaks(self) -> tuple[EdgeAnswers, ...]:
@@ -133,7 +133,7 @@ def compare_both_ways(old: Messages, new: Messages) -> BothWays:
         )
         for key, edge in found.items()
     ]
-    return BothWays(tuple(sorted(edges, key=lambda edge: (_RANK[edge.verdict], edge[1:4]))), (*old.unread, *new.unread))
+    return BothWays(tuple(sorted(edges, key=lambda edge: (_RANK[edge.verdict], edge[1:4]))), (old.unread, new.unread))
 
 
 def _find_order(edge: EdgeAnswers, *, is_sent_on: bool) -> Order:

@@ -40,6 +40,7 @@ class Producer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_onl
         is_open: More may be sent by name than `given` lists.
         has_rest: More may be sent by position than `positional` lists.
         prefix: The constant beginning of a computed channel.
+        how: The way in which it is sent, if there are several, such as `delay`, `chain` or `beat`.
         digest: A digest of the source text around it. If the text is the same in both builds, so are unknown messages.
     """
 
@@ -54,6 +55,7 @@ class Producer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_onl
     is_open: bool = False
     has_rest: bool = False
     prefix: str = ""
+    how: str = ""
     digest: str = ""
 
 
@@ -96,14 +98,23 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_onl
         return self.reads.get(field, self.span)
 
 
-class Messages(msgspec.Struct, frozen=True, dict=True):
-    """The producers and consumers of one build.
+class Unread(msgspec.Struct, frozen=True, gc=False):
+    """A place whose messages are not known, and why in one clause."""
 
-    A channel that is computed at run time matches nothing; `unread` counts these places.
+    span: SourceSpan
+    why: str
+
+
+class Messages(msgspec.Struct, frozen=True, dict=True):
+    """The producers and consumers of one build; those with a channel that is computed at run time match nothing.
+
+    Attributes:
+        unread: What could not be read, so that nothing is known of its messages.
     """
 
     producers: tuple[Producer, ...] = ()
     consumers: tuple[Consumer, ...] = ()
+    unread: tuple[Unread, ...] = ()
 
     @cached_property
     def by_key(self) -> dict[tuple[str, str, str], Consumer]:
@@ -144,12 +155,6 @@ class Messages(msgspec.Struct, frozen=True, dict=True):
             key = _taken_as(each.kind), each.channel
             found[key] = (*found.get(key, ()), each)
         return found
-
-    @property
-    def unread(self) -> tuple[SourceSpan, ...]:
-        """The places whose channel is computed at run time."""
-        sent = [each.span for each in self.producers if not each.channel]
-        return (*sent, *(each.span for each in self.consumers if not each.channel))
 
 
 def _taken_as(kind: MessageKind) -> MessageKind:
