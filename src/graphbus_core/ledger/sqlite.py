@@ -105,6 +105,7 @@ class SqliteLedger:
         self._generation: int | None = None
         self._subscriptions: dict[int, Subscription] = {}  # all, by row number
         self._open: dict[int, Subscription] = {}  # those that get deliveries, in their order
+        self._declared: frozenset[tuple[str, str]] | None = None  # the keys of those that this process has declared
         self._routes: dict[str, list[tuple[int, Subscription]]] = {}
         self._pending: list[tuple[Sequence[_Stored], asyncio.Future[None]]] = []
         self._changes = Changes(self._poll)
@@ -146,6 +147,7 @@ class SqliteLedger:
     async def open(self, subscriptions: Sequence[Subscription]) -> None:
         """Open the file, and replace the subscriptions; see `Ledger.open`."""
         wanted = {each.key: each for each in subscriptions}
+        self._declared = frozenset(wanted)
         with self._transaction() as connection:
             self._load_subscriptions(connection)
             if wanted == {each.key: each for each in self._open.values()}:
@@ -253,12 +255,18 @@ class SqliteLedger:
                 return ()
         with self._transaction() as connection:
             self._load_subscriptions(connection)
+            wanted["foreign"] = json.dumps(self._foreign())
             now = wanted["now"] = self._now()  # it may have taken a while to get the lock
             connection.execute(sql.END_WAITS, wanted)
             rows = connection.execute(sql.CLAIMABLE, wanted).fetchall()
             ends_at = now + self._lease_s
             connection.executemany(sql.LEASE, [(ends_at, self._owner, row[0]) for row in rows])
         return [self._lease_of(row, ends_at) for row in rows]
+
+    def _foreign(self) -> list[int]:
+        """Return the row numbers of the subscriptions that only a process of another build has declared."""
+        declared = self._declared
+        return [] if declared is None else [number for number, each in self._open.items() if each.key not in declared]
 
     def _lease_of(self, row: Sequence[Any], ends_at: float) -> Lease:
         number, subscription, partition, attempts, unfinished, token, failed_at, error, body = row
