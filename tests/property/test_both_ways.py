@@ -106,7 +106,7 @@ def is_parked(worker: Worker, payload: Any) -> bool:
     lease = Lease(
         delivery=1, envelope=envelope, subscription=Subscription(agent="Handler", handler="Handler.on_t", topic="/T")
     )
-    misfit, _ = worker._find_misfit(lease)
+    misfit = worker._find_misfit(lease, worker._wanted["Handler.on_t", "/T"].needed)
     return isinstance(decide_outcome_of(Attempt(misfit), lease, DeliveryPolicy(), 0.0, "ours"), Parked)
 
 

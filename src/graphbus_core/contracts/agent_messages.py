@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-
-from msgspec.structs import replace
+from collections.abc import Iterator, Sequence
 
 from graphbus_core.compiler.rules.wiring import AgentPublication
 from graphbus_core.contracts.messages import OUTSIDE, Consumer, MessageKind, Messages, Producer, Unread
 from graphbus_core.contracts.surface import Surface, TopicHandler, answer_of, merge_schemas
-from graphbus_core.model.agent import BELOW_UNKNOWN, AgentDefinition, Call, KeyRead, MethodSpec, Publication
-from graphbus_core.schema.types import ITEM, UNKNOWN, Field, Schema, Type, as_json, is_unspecific
-
-_STEP = re.compile(r"[^.\[]+")
-"""The first key of a path."""
+from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, Publication
+from graphbus_core.schema.paths import type_of_paths
+from graphbus_core.schema.types import UNKNOWN, Schema, Type, as_json
 
 
 def messages_of(surface: Surface) -> Messages:
@@ -78,7 +73,7 @@ def _handler(handler: TopicHandler) -> Consumer:
     }
     return Consumer(
         kind="event", channel=subscription.topic, name=handler.name, unit=handler.agent.name, span=subscription.span,
-        wanted=as_json(_with_paths(handler.wanted, subscription.reads)), is_whole=handler.is_whole, reads=reads,
+        wanted=as_json(subscription.needed), is_whole=handler.is_whole, reads=reads,
         digest=handler.agent.source_digest,
     )  # fmt: skip
 
@@ -164,36 +159,4 @@ def _type_of_reads(reads: Sequence[KeyRead]) -> Type:
     needed: dict[str, bool] = {}
     for each in reads:
         needed[each.key] = needed.get(each.key, False) or not each.is_optional
-    return _type_of_paths(needed)
-
-
-def _with_paths(wanted: Type, reads: Sequence[KeyRead]) -> Type:
-    """Return the type that a handler needs, with what it reads below those keys whose own type says nothing about that."""
-    below = {each.key: dict.fromkeys((path.removeprefix(each.key) for path in each.below), True) for each in reads}
-    fields = tuple(
-        Field(each.name, _type_below(below[each.name]), each.required)
-        if below.get(each.name) and is_unspecific(each.type)
-        else each
-        for each in wanted.fields
-    )
-    return replace(wanted, fields=fields) if fields else wanted
-
-
-def _type_of_paths(paths: Mapping[str, bool]) -> Type:
-    """Return the record that has these paths, such as `lines[].sku`, each with whether it must be there; `UNKNOWN` for none."""
-    below: dict[str, dict[str, bool]] = {}
-    for path, is_needed in paths.items():
-        if found := _STEP.match(path):
-            below.setdefault(found[0], {})[path[found.end() :]] = is_needed
-    fields = tuple(
-        Field(name, _type_below(rest), any(rest.values())) for name, rest in below.items() if name != BELOW_UNKNOWN
-    )
-    return Type("record", fields=fields) if fields else UNKNOWN
-
-
-def _type_below(rest: Mapping[str, bool]) -> Type:
-    """Return the type of a value of which these paths are read: each continues with `[]` or `.`, or is empty."""
-    items = {path.removeprefix(ITEM): is_needed for path, is_needed in rest.items() if path.startswith(ITEM)}
-    if items:
-        return Type("list", (_type_below(items),))
-    return _type_of_paths({path.removeprefix("."): is_needed for path, is_needed in rest.items() if path})
+    return type_of_paths(needed)

@@ -21,7 +21,7 @@ from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import OUTSIDE, NatsConfig, ResolvedRun, RuntimeSettings
 from graphbus_core.model.deliveries import Metric
 from graphbus_core.model.digests import sha256_hex
-from graphbus_core.schema.types import as_json
+from graphbus_core.schema.types import UNKNOWN, as_json
 from graphbus_core.store import BuildArtifacts
 
 R = TypeVar("R")
@@ -149,7 +149,9 @@ def wanted_types(artifacts: BuildArtifacts | None) -> dict[tuple[str, str], Want
     """Return (handler, topic) -> what the handler takes, as `graphbus contract diff` compares them."""
     agents = () if artifacts is None else artifacts.agents.agents
     return {
-        (f"{agent.name}.{each.method}", each.topic): Wanted(as_json(each.wanted), each.is_typed)
+        (f"{agent.name}.{each.method}", each.topic): Wanted(
+            as_json(each.wanted) if each.is_typed else UNKNOWN, as_json(each.needed)
+        )
         for agent in agents
         for each in agent.subscriptions
         if each.topic

@@ -105,7 +105,9 @@ class SqliteLedger:
         self._generation: int | None = None
         self._subscriptions: dict[int, Subscription] = {}  # all, by row number
         self._open: dict[int, Subscription] = {}  # those that get deliveries, in their order
-        self._declared: frozenset[tuple[str, str]] | None = None  # the keys of those that this process has declared
+        self._declared: frozenset[tuple[str, str, str]] | None = (
+            None  # the keys of those that this process has declared
+        )
         self._routes: dict[str, list[tuple[int, Subscription]]] = {}
         self._pending: list[tuple[Sequence[_Stored], asyncio.Future[None]]] = []
         self._changes = Changes(self._poll)

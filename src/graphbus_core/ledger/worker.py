@@ -73,16 +73,15 @@ class Wanted(NamedTuple):
     """What a handler takes.
 
     Attributes:
-        type: The type of the payload.
-        is_declared: It is declared, so that the handler is not run for another payload. Otherwise it was read from the code, and
-            only if the handler fails, this is the reason.
+        declared: The declared type of the payload: the handler is not run for another one. Unknown if nothing is declared.
+        needed: The same with what was read from the code. Only if the handler fails, a payload of another type is the reason.
     """
 
-    type: Type
-    is_declared: bool
+    declared: Type
+    needed: Type
 
 
-_ANYTHING = Wanted(UNKNOWN, is_declared=False)
+_ANYTHING = Wanted(UNKNOWN, UNKNOWN)
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -378,28 +377,26 @@ class Worker:
 
     async def _attempt(self, lease: Lease) -> Attempt:
         """Run the handler; what another build has published may be a misfit."""
-        misfit, is_certain = self._find_misfit(lease)
-        if misfit is not None and is_certain:
+        wanted = self._wanted.get((lease.subscription.handler, lease.subscription.topic), _ANYTHING)
+        misfit = self._find_misfit(lease, wanted.declared)
+        if misfit is not None:
             return Attempt(misfit)
         subscription = self._hosted[lease.subscription.handler, lease.subscription.topic]
         ended: asyncio.Future[Attempt] = asyncio.get_running_loop().create_future()
         run_handler(self._bus, subscription, lease.envelope.to_event(), lease.attempt, _Answer(ended))
         attempt = await ended
-        has_failed = attempt.error is not None and not attempt.is_cut_off
-        return attempt if misfit is None or not has_failed else Attempt(misfit)
+        if attempt.error is not None and not attempt.is_cut_off:
+            misfit = self._find_misfit(lease, wanted.needed)
+        return attempt if misfit is None else Attempt(misfit)
 
-    def _find_misfit(self, lease: Lease) -> tuple[RunError | None, bool]:
-        """Return the error about an event of another build that the handler cannot read, and whether the handler is not to run.
-
-        The error is None if there is none, or if the event is of this build.
-        """
+    def _find_misfit(self, lease: Lease, wanted: Type) -> RunError | None:
+        """Return the error about an event of another build that does not fit a type; None if it fits, or is of this build."""
         if lease.envelope.build in ("", self._build):
-            return None, False
-        wanted = self._wanted.get((lease.subscription.handler, lease.subscription.topic), _ANYTHING)
+            return None
         payload = {} if lease.envelope.data is None else lease.envelope.data  # None is a payload without fields
-        problems = problems_in(wanted.type, payload)
+        problems = problems_in(wanted, payload)
         data = {"handler": lease.subscription.handler, "topic": lease.envelope.type}
-        return misfit_error("GBE650", problems, **data) if problems else None, wanted.is_declared
+        return misfit_error("GBE650", problems, **data) if problems else None
 
     async def _renew(self, held: Collection[Lease]) -> None:
         """Extend the leases in time, as long as there are any that are not lost."""

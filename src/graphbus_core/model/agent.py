@@ -11,7 +11,8 @@ from typing import Literal
 import msgspec
 
 from graphbus_core.errors import Place
-from graphbus_core.schema.types import DICT, UNKNOWN, Field, Schema, Type
+from graphbus_core.schema.paths import ANYTHING_BELOW, type_of_rest
+from graphbus_core.schema.types import DICT, UNKNOWN, Field, Schema, Type, is_unspecific
 
 
 class SourceSpan(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -83,7 +84,7 @@ class MethodSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_o
     doc: str = ""
 
 
-BELOW_UNKNOWN = "?"
+BELOW_UNKNOWN = ANYTHING_BELOW
 """An entry of `below` for a use of the value that may read any part of it."""
 
 
@@ -207,6 +208,21 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
         if self.payload.kind == "record":
             return msgspec.structs.replace(self.payload, fields=fields)
         return Type("record", fields=fields) if fields else self.payload
+
+    @property
+    def needed(self) -> Type:
+        """`wanted`, with what the handler reads below those fields whose own type says nothing about that."""
+        below = {
+            each.key: dict.fromkeys((path.removeprefix(each.key) for path in each.below), True) for each in self.reads
+        }
+        wanted = self.wanted
+        fields = tuple(
+            Field(each.name, type_of_rest(below[each.name]), each.required)
+            if below.get(each.name) and is_unspecific(each.type)
+            else each
+            for each in wanted.fields
+        )
+        return msgspec.structs.replace(wanted, fields=fields) if fields else wanted
 
 
 class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):

@@ -209,12 +209,12 @@ TEXT_TYPES["decimal", "Decimal"] = union(TEXT_TYPES["decimal", "Decimal"], FLOAT
 
 
 def as_json(of: Type) -> Type:
-    """Return the type of the JSON form of its values, in which bytes are base64 text."""
+    """Return the type of the JSON form of its values, in which bytes are base64 text and sets are lists."""
     if of.kind == "bytes":
         return STR
     fields = tuple(Field(each.name, as_json(each.type), each.required) for each in of.fields)
-    args = tuple(map(as_json, of.args))
-    return Type(of.kind, args, of.values, of.name, fields) if args or fields else of
+    args, kind = tuple(map(as_json, of.args)), "list" if of.kind == "set" else of.kind
+    return Type(kind, args, of.values, of.name, fields) if args or fields or kind != of.kind else of
 
 
 def is_unspecific(of: Type) -> bool:

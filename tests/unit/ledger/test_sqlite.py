@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from graphbus_core.clock import Clock
@@ -221,11 +222,31 @@ def test_watch_sees_what_another_process_appends(ledger: SqliteLedger, path: str
     asyncio.run(run())
 
 
+def test_a_process_claims_nothing_for_a_handler_that_only_another_build_has(
+    ledger: SqliteLedger, path: str, clock: FakeClock
+) -> None:
+    """While builds replace each other, deliveries of the new handler wait, and those behind them do not."""
+
+    async def run() -> None:
+        new = SqliteLedger(path, clock)
+        audit = msgspec.structs.replace(BLOCKING, handler=f"{BLOCKING.agent}.audit")
+        await new.open([audit, BLOCKING, SKIPPING])
+        await new.append([event("a", BLOCKING.topic)])
+        [lease] = await ledger.claim(BLOCKING.agent, (0,), 10)
+        assert lease.subscription == BLOCKING
+        await ledger.settle(lease, Done())
+        assert await ledger.claim(BLOCKING.agent, (0,), 10) == []
+        assert [each.subscription for each in await new.claim(BLOCKING.agent, (0,), 10)] == [audit]
+        await new.close()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("name", ["HAS_CLAIMABLE", "END_WAITS", "CLAIMABLE", "NEXT_DUE", "FIND_LEASED", "FORGET_DONE"])
 def test_a_claim_reads_no_whole_table(ledger: SqliteLedger, name: str) -> None:
     """Every step on a table is a search with an index, so that it takes as long with a million deliveries."""
     statement = getattr(sqlite_tables, name)
-    named = {"agent": "Stock", "partitions": "[0, 1]", "now": 1.0, "limit": 1}
+    named = {"agent": "Stock", "partitions": "[0, 1]", "now": 1.0, "limit": 1, "foreign": "[]"}
     with ledger._connect().connection() as connection:
         values = named if ":" in statement else (1,) * statement.count("?")
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
