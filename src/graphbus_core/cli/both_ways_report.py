@@ -14,9 +14,6 @@ from graphbus_core.contracts.both_ways import BothWays, EdgeAnswers, Problem, Ve
 from graphbus_core.contracts.messages import OUTSIDE, MessageKind
 from graphbus_core.model.agent import SourceSpan
 
-CODE, TITLE = "message-breaks", "Messages of another build"
-"""The rule of SARIF under which breaks are listed."""
-
 _MARKS: Mapping[Verdict, tuple[str, console.Role]] = {
     "fits": ("✓", "good"),
     "breaks": ("✗", "bad"),
@@ -25,23 +22,23 @@ _MARKS: Mapping[Verdict, tuple[str, console.Role]] = {
     "none": ("-", "dim"),
 }
 _CASES: Mapping[tuple[Way, ...], str] = {
-    ("forward",): "while both builds run",
-    ("back",): "while both builds run",
-    ("forward", "queued"): "that are on their way, retries and dead letters",
-    ("back", "rollback"): "while both builds run, and after a rollback",
-    ("rollback",): "after a rollback",
+    ("forward",): "Old {messages} {fate} while both builds run.",
+    ("back",): "New {messages} {fate} while both builds run.",
+    ("forward", "queued"): "{messages} on their way, retries and dead letters {fate}.",
+    ("back", "rollback"): "New {messages} {fate} while both builds run, and after a rollback.",
 }
-_FATES: Mapping[MessageKind, str] = {
-    "event": "are parked",
-    "request": "fail",
-    "call": "fail",
-    "answer": "cannot be read",
-    "task": "fail",
+_FATES: Mapping[MessageKind, tuple[str, str]] = {
+    "event": ("are parked", "may fail"),
+    "request": ("fail", "may fail"),
+    "call": ("fail", "may fail"),
+    "answer": ("cannot be read", "may not be readable"),
+    "task": ("fail", "may fail"),
 }
-_SUMMARY: Mapping[Verdict, str] = {
-    "breaks": "break",
-    "unknown": "are not known",
-    "waits": "wait",
+"""Kind -> what becomes of messages that do not fit, and of those that are not known to fit."""
+_COUNTED: Mapping[Verdict, str] = {
+    "breaks": "broken",
+    "unknown": "unknown",
+    "waits": "waiting",
     "fits": "fit both ways",
 }
 
@@ -106,13 +103,13 @@ def _problem_lines(edge: EdgeAnswers, problem: Problem, builds: Builds) -> Itera
 
 
 def _sentence_of(edge: EdgeAnswers, problem: Problem) -> str:
-    """Return what is wrong and what becomes of which messages, as one or two sentences."""
+    """Return what is wrong, and what becomes of which messages."""
     first = f"{problem.why[0].upper()}{problem.why[1:]}."
-    if problem.verdict == "waits":
+    if problem.verdict == "waits" or (problem.is_gone and edge.kind == "event"):
         return first
-    may = "may not fit" if problem.verdict == "unknown" else "are handled wrongly" if problem.is_mixed_up else ""
-    fate = may or ("stay parked" if problem.is_gone and edge.kind == "event" else _FATES[edge.kind])
-    return f"{first} {edge.kind.capitalize()}s {_CASES[problem.ways]} {fate}."
+    fate = "are handled wrongly" if problem.is_mixed_up else _FATES[edge.kind][problem.verdict == "unknown"]
+    case = _CASES[problem.ways].format(messages=f"{edge.kind}s", fate=fate)
+    return f"{first} {case[0].upper()}{case[1:]}"
 
 
 def advice_on(edge: EdgeAnswers) -> str:
@@ -144,17 +141,18 @@ def _describe_dead_end(edge: EdgeAnswers) -> str:
 
 
 def _summary_lines(found: BothWays) -> Iterator[str]:
-    """Yield the number of edges by verdict, the order of deploys for all of them, and the places that were not compared."""
-    counts = {verdict: sum(edge.verdict == verdict for edge in found.edges) for verdict in _SUMMARY}
-    listed = ", ".join(f"{count} {_SUMMARY[verdict]}" for verdict, count in counts.items() if count)
+    """Yield the number of edges by verdict, the order of deploys for all of them, and what was not compared."""
+    counts = {verdict: sum(edge.verdict == verdict for edge in found.edges) for verdict in _COUNTED}
+    listed = ", ".join(f"{count} {_COUNTED[verdict]}" for verdict, count in counts.items() if count)
     worst: Verdict = next((verdict for verdict, count in counts.items() if count), "fits")
     yield f"{style(*_MARKS[worst])} {pluralize(len(found.edges), 'edge')}{': ' if listed else ''}{listed}."
-    order = find_deploy_order(found.breaks)
+    order = find_deploy_order(found.edges)
     if order:
-        yield f"In this order nothing breaks: {sanitize(', '.join(order))}."
+        yield f"Deploy in this order: {sanitize(', '.join(order))}."
     for build, unread in zip(("old", "new"), found.unread, strict=True):
         for why, count in Counter(each.why for each in unread).items():
-            yield f"{style(*_MARKS['unknown'])} Not compared: {pluralize(count, 'place')} of the {build} build: {sanitize(why)}."
+            places = f"{pluralize(count, 'place')} of the {build} build"
+            yield f"{style(*_MARKS['unknown'])} Not compared: {places}, because {sanitize(why)}."
 
 
 # --- JSON and remarks ---------------------------------------------------------------------------
@@ -164,7 +162,7 @@ def as_document(found: BothWays) -> dict[str, Any]:
     """Return the comparison for `--json`. Paths are relative to the project, lines count from 1."""
     return {
         "edges": [_edge_as_document(edge) for edge in found.edges],
-        "deploy_order": find_deploy_order(found.breaks),
+        "deploy_order": find_deploy_order(found.edges),
         "unread": [
             {"build": build, **_place_as_document(each.span), "why": each.why}
             for build, unread in zip(("old", "new"), found.unread, strict=True)
@@ -203,12 +201,12 @@ def as_remarks(builds: Builds, *, is_allowed: bool) -> Iterator[Remark]:
             }
             span = places[True][1] if True in places else None
             related = [
-                (f"{word} here in {builds.old}", span.path, _region_of(span)) for word, span in _old_places(places)
+                (f"{word} here, in {builds.old}", span.path, _region_of(span)) for word, span in _old_places(places)
             ]
             yield Remark(
-                "warning" if is_allowed else "error", CODE, TITLE, _sentence_of(edge, each), advice_on(edge),
-                span.path if span else "", _region_of(span) if span else {}, tuple(related),
-                (CODE, title_of(edge), each.field, *each.ways),
+                "warning" if is_allowed else "error", "", f"{edge.kind.capitalize()} broken: {title_of(edge)}",
+                _sentence_of(edge, each), advice_on(edge), span.path if span else "", _region_of(span) if span else {},
+                tuple(related), (edge.kind, title_of(edge), each.field, *each.ways),
             )  # fmt: skip
 
 

@@ -49,6 +49,7 @@ from graphbus_core.store.migration import load_any
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _FAILED = BuildError.exit_status
+_DOCUMENTS = {"json": contract_report.document, "sarif": contract_report.sarif_log}
 _RENDERERS = {
     "text": contract_report.as_text,
     "markdown": contract_report.as_markdown,
@@ -74,7 +75,7 @@ _COMPARISON_OPTIONS = (
     click.option(
         "--format",
         "form",
-        type=click.Choice(["text", "json", "github", "markdown"]),
+        type=click.Choice(["text", "json", "sarif", "github", "markdown"]),
         help="The format of the report (text).",
     ),
     click.option("--check-version", is_flag=True, help="Fail if the version is too low for the changes."),
@@ -226,6 +227,7 @@ def _compare_states(
         changes,
         suggestion,
         new.root,
+        is_forced=allow_breaking,
         is_allowed=allow_breaking or (allow_announced and suggestion.is_enough is True),
         may_announce=allow_announced and not allow_breaking,
         checks_version=check_version,
@@ -257,8 +259,8 @@ def _print_report(
             else "Set `version` in [project] of pyproject.toml."
         )
         raise UsageError("GBE172", which="old" if is_old else "new", advice=advice)
-    if form == "json":
-        console.emit_json(contract_report.document(comparison, shown, root, errors))
+    if form in _DOCUMENTS:
+        console.emit_json(_DOCUMENTS[form](comparison, shown, root, errors))
     else:
         for error in errors:
             console.print_error(error)

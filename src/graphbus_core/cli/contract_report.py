@@ -1,4 +1,4 @@
-"""Edges and changes of contracts as text, Markdown, JSON and annotations of GitHub. Nothing is printed here."""
+"""Edges and changes of contracts as text, Markdown, JSON, SARIF and annotations of GitHub. Nothing is printed here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from graphbus_core.cli import both_ways_report, console
 from graphbus_core.cli.console import pluralize, sanitize, style
-from graphbus_core.cli.formats import Remark, as_github
+from graphbus_core.cli.formats import Remark, as_github, as_sarif
 from graphbus_core.contracts.both_ways import BothWays
 from graphbus_core.contracts.changes import Broken, ContractChange, Effect
 from graphbus_core.contracts.edges import VERDICTS, ContractEdge, ContractValidation, Verdict
@@ -40,6 +40,7 @@ class Comparison(NamedTuple):
     Attributes:
         root: The project root of the new state; empty if it is a revision.
         is_allowed: The command does not fail for breaking changes.
+        is_forced: Nor for messages that break, which no version number saves.
         may_announce: It would not fail for them if the version were raised far enough.
         checks_version: The command fails if the version is too low.
         both_ways: Whether each state handles the messages of the other one; None: that was not asked.
@@ -51,6 +52,7 @@ class Comparison(NamedTuple):
     suggestion: Suggestion
     root: str = ""
     is_allowed: bool = False
+    is_forced: bool = False
     may_announce: bool = False
     checks_version: bool = False
     both_ways: BothWays | None = None
@@ -67,8 +69,8 @@ class Comparison(NamedTuple):
     @property
     def fails(self) -> bool:
         """True if the command fails: the version is too low, or breaking changes are not allowed."""
-        breaks = self.of("breaking") or (self.both_ways and self.both_ways.breaks)
-        return self.is_version_low or bool(breaks and not self.is_allowed)
+        loses_messages = self.both_ways is not None and bool(self.both_ways.breaks) and not self.is_forced
+        return self.is_version_low or loses_messages or bool(self.of("breaking") and not self.is_allowed)
 
     @property
     def builds(self) -> both_ways_report.Builds | None:
@@ -282,22 +284,48 @@ def _change_as_document(change: ContractChange) -> dict[str, Any]:
     }
 
 
-# --- GitHub -----------------------------------------------------------------------------------
+# --- GitHub and SARIF ---------------------------------------------------------------------------
+
+_RULES = {"contract-breaks": "Contract broken", "message-breaks": "Message broken"}
+"""Rule of SARIF -> its title, for what a change breaks and for messages that the other build cannot handle."""
 
 
 def for_github(comparison: Comparison | None, validation: ContractValidation | None, root: str) -> Iterator[str]:
-    """Yield GitHub annotations; a finding that concerns several edges is reported once, with the first of them."""
+    """Yield GitHub annotations."""
+    yield from as_github(root, _finding_remarks(validation))
+    if comparison:
+        yield from as_github(comparison.root, _change_remarks(comparison))
+
+
+def sarif_log(
+    comparison: Comparison | None, validation: ContractValidation | None, root: str, errors: Sequence[GraphBusError]
+) -> dict[str, Any]:
+    """Return the findings, and what a change breaks, as SARIF."""
+    broken = (each for each in _change_remarks(comparison) if each.severity != "info") if comparison else ()
+    remarks = [*_finding_remarks(validation), *map(_with_rule, broken)]
+    return as_sarif(
+        "GraphBus contract", root or os.path.realpath(comparison.root if comparison else "."), remarks, errors
+    )
+
+
+def _with_rule(remark: Remark) -> Remark:
+    """Return a remark about a change with its rule, and its title in the message."""
+    code = "message-breaks" if remark.key else "contract-breaks"
+    key = remark.key or (remark.title, remark.path, remark.message)
+    link = " " if remark.message[:1].islower() else ". "  # a clause follows on its title, a sentence does not
+    return remark._replace(code=code, title=_RULES[code], message=f"{remark.title}{link}{remark.message}", key=key)
+
+
+def _finding_remarks(validation: ContractValidation | None) -> list[Remark]:
+    """Return the findings; one that concerns several edges comes once, with the first of them."""
     found = [(_edge_title(edge), each) for edge in validation.edges for each in edge.findings] if validation else []
     found += [("", each) for each in validation.others] if validation else []
     # Reversed twice: the first edge of each finding replaces the later ones, and the order stays.
     once = {(each.span, each.message): (title, each) for title, each in reversed(found)}
-    remarks = [
+    return [
         Remark(each.severity, each.code, title, each.message, each.hint, each.span.path, _region_of(each.span))
         for title, each in reversed(once.values())
     ]
-    yield from as_github(root, remarks)
-    if comparison:
-        yield from as_github(comparison.root, _change_remarks(comparison))
 
 
 def _change_remarks(comparison: Comparison) -> Iterator[Remark]:
@@ -315,7 +343,7 @@ def _change_remarks(comparison: Comparison) -> Iterator[Remark]:
             message = f"{_breakage_text(each)}, because {change.title} {change.why}"
             yield Remark("warning", "", "Contract broken", message, "", each.span.path, _region_of(each.span))
     if comparison.builds:
-        yield from both_ways_report.as_remarks(comparison.builds, is_allowed=comparison.is_allowed)
+        yield from both_ways_report.as_remarks(comparison.builds, is_allowed=comparison.is_forced)
     if comparison.suggestion.is_enough is False:
         yield Remark(
             "error" if comparison.checks_version else "info", "", "Version", _version_sentence(comparison.suggestion)

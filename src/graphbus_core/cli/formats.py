@@ -347,7 +347,7 @@ def _sarif_result(remark: Remark, index: int) -> dict[str, Any]:
         "ruleIndex": index,
         "level": _SARIF_LEVELS[remark.severity],
         "message": {"text": f"{remark.message.rstrip('.')}. {remark.hint}".rstrip()},
-        "locations": [_sarif_location(remark.path, remark.region)],
+        "locations": [_sarif_location(remark.path, remark.region)] if remark.path else [],
         "relatedLocations": related,
         "partialFingerprints": {"finding/v1": sha256_hex("\0".join(remark.key).encode())[:32]},
     }

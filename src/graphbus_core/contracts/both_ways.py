@@ -126,26 +126,33 @@ def compare_both_ways(old: Messages, new: Messages) -> BothWays:
         if known is not edge:
             found[key] = known._replace(problems=tuple(dict.fromkeys((*known.problems, *edge.problems))))
     writers = {(each.kind, each.channel, each.name) for each in new.producers}
+    first_taken = {(each.kind, each.channel) for each in new.producers if not old.consumers_of(each)}
     edges = [
         edge._replace(
             problems=tuple(sorted(edge.problems, key=lambda each: _RANK[each.verdict])),
-            order=_find_order(edge, is_sent_on=key[:3] in writers),
+            order=_find_order(edge, is_sent_on=key[:3] in writers, is_first_taken=key[:2] in first_taken),
         )
         for key, edge in found.items()
     ]
     return BothWays(tuple(sorted(edges, key=lambda edge: (_RANK[edge.verdict], edge[1:4]))), (old.unread, new.unread))
 
 
-def _find_order(edge: EdgeAnswers, *, is_sent_on: bool) -> Order:
-    """Return the order of deploys in which nothing breaks; `is_sent_on`: the new build sends such messages, too."""
+def _find_order(edge: EdgeAnswers, *, is_sent_on: bool, is_first_taken: bool) -> Order:
+    """Return the order of deploys in which nothing breaks.
+
+    Args:
+        edge: The edge.
+        is_sent_on: The new build sends such messages, too.
+        is_first_taken: Nobody takes such messages in the old build.
+    """
     broken = [each for each in edge.problems if each.verdict == "breaks"]
     ways = {way for each in broken for way in each.ways}
-    if not broken:
-        return "any"
+    is_one = bool(edge.units[0]) and edge.units[0] == edge.units[1]
+    if not broken:  # what is sent before a process of the new build has declared its handlers reaches nobody
+        return "readers first" if edge.verdict == "waits" and is_first_taken and not is_one else "any"
     is_lost = any(each.is_gone for each in broken) and edge.kind == "event" and is_sent_on
     if edge.producer == OUTSIDE or is_lost or any(each.is_mixed_up for each in broken):
         return "none"
-    is_one = bool(edge.units[0]) and edge.units[0] == edge.units[1]
     if is_one or {"forward", "back"} <= ways:
         return "two steps"
     return "readers first" if "back" in ways else "writers first"
@@ -268,10 +275,10 @@ def _sent_by(producer: Producer) -> tuple[object, ...]:
     return producer.given, producer.declared, producer.positional, producer.is_open, producer.has_rest
 
 
-def find_deploy_order(broken: Sequence[EdgeAnswers]) -> tuple[str, ...]:
-    """Return the units of these edges in an order of deploys in which none of them breaks; empty if there is none."""
+def find_deploy_order(edges: Iterable[EdgeAnswers]) -> tuple[str, ...]:
+    """Return the units of these edges in an order of deploys in which none of them breaks; empty if any will do, or none."""
     after: dict[str, set[str]] = {}
-    for edge in broken:
+    for edge in (each for each in edges if each.order != "any"):
         writer, reader = edge.units
         if edge.order not in ("readers first", "writers first"):
             return ()
