@@ -223,7 +223,7 @@ def test_events_on_their_way_are_compared_both_ways(shop: Path, capsys: pytest.C
     assert edge["answers"] == dict.fromkeys(("forward", "back", "queued", "rollback"), "breaks")
     assert edge["order"] == "two steps"
     assert main(["contract", "diff", "main", "--both-ways", "--format", "github"]) == 3
-    assert "title=message-breaks Messages of another build::" in capsys.readouterr().out
+    assert "title=Event broken%3A Stock → /Stock/Changed → Shop.on_change::" in capsys.readouterr().out
 
 
 def test_a_handler_that_gets_another_name_leaves_the_events_of_the_old_one_behind(
