@@ -102,6 +102,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "contract": CommandEntry(
         "graphbus_core.cli.contract:contract", "List edges between agents, compare and export them.", "Ship"
     ),
+    "deployed": CommandEntry(
+        "graphbus_core.cli.deployed:deployed", "Record which build runs in which environment.", "Ship"
+    ),
 }
 """Name -> command, in the order of the help. Reading this table imports no command."""
 

@@ -21,6 +21,7 @@ import click
 from graphbus_core import settings
 from graphbus_core.cli import console, contract_report, shipping
 from graphbus_core.cli.contract_report import Comparison
+from graphbus_core.cli.deployed import can_deploy
 from graphbus_core.cli.states import (
     GraphState,
     built_sources,
@@ -361,3 +362,6 @@ def _render_document(document: Mapping[str, Any], *, as_yaml: bool) -> str:
         return yaml.render_yaml(document)
     text = dumps(document, indent=2, ensure_ascii=False)
     return "".join(each if each.isprintable() or each == "\n" else dumps(each)[1:-1] for each in text) + "\n"
+
+
+contract.add_command(can_deploy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -103,12 +103,17 @@ def as_text(comparison: Comparison | None, validation: ContractValidation | None
 
 
 def as_markdown(comparison: Comparison | None, validation: ContractValidation | None, root: str) -> Iterator[str]:
-    """Yield the report for a comment on a pull request, as a code block, so that nothing in it becomes markup."""
-    text = click.unstyle("\n".join(as_text(comparison, validation, root)))
+    """Yield the report for a comment on a pull request."""
+    return as_fenced("Contracts", as_text(comparison, validation, root))
+
+
+def as_fenced(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yield a report in Markdown: a title, and its lines as a code block, so that nothing in them becomes markup."""
+    text = click.unstyle("\n".join(lines))
     fence = "```"
     while fence in text:
         fence += "`"
-    yield from ("### Contracts", "", f"{fence}text", text, fence)
+    yield from (f"### {title}", "", f"{fence}text", text, fence)
 
 
 def _edge_title(edge: ContractEdge) -> str:
@@ -302,13 +307,13 @@ def sarif_log(
 ) -> dict[str, Any]:
     """Return the findings, and what a change breaks, as SARIF."""
     broken = (each for each in _change_remarks(comparison) if each.severity != "info") if comparison else ()
-    remarks = [*_finding_remarks(validation), *map(_with_rule, broken)]
+    remarks = [*_finding_remarks(validation), *map(with_rule, broken)]
     return as_sarif(
         "GraphBus contract", root or os.path.realpath(comparison.root if comparison else "."), remarks, errors
     )
 
 
-def _with_rule(remark: Remark) -> Remark:
+def with_rule(remark: Remark) -> Remark:
     """Return a remark about a change with its rule, and its title in the message."""
     code = "message-breaks" if remark.key else "contract-breaks"
     key = remark.key or (remark.title, remark.path, remark.message)

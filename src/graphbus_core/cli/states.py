@@ -44,12 +44,19 @@ class GraphState(NamedTuple):
         surface: The contracts of its agents.
         version: The version of its project, empty if none is known.
         root: The project root on disk; empty for a revision.
+        digest: The digest of the build, if the state is a folder with artifacts; else empty.
     """
 
     label: str
     surface: Surface
     version: str
     root: str = ""
+    digest: str = ""
+
+    @property
+    def agents(self) -> frozenset[str]:
+        """The names of its agents."""
+        return frozenset(self.surface.agents)
 
     @property
     def messages(self) -> Messages:
@@ -102,7 +109,8 @@ def read_state(name: str, paths: Sequence[str]) -> GraphState:
     if name and is_artifacts(name):
         manifest = (artifacts := load_any(Path(name))[0]).manifest
         root = store.project_root(name, manifest) if manifest else name
-        return GraphState(name, Surface.of(artifacts), _version_of(root), root)
+        digest = manifest.build_digest if manifest else ""
+        return GraphState(name, Surface.of(artifacts), _version_of(root), root, digest)
     project = read_project((name,) if name else tuple(paths))
     raise_all(errors_without_finding(project))
     return state_of_project(name or "the working tree", project, project.config.root)

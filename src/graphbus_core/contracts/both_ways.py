@@ -117,10 +117,18 @@ class BothWays(NamedTuple):
         )
 
 
-def compare_both_ways(old: Messages, new: Messages) -> BothWays:
-    """Compare two builds both ways; each edge of either build is in the result once."""
+def compare_both_ways(old: Messages, new: Messages, planned: Messages | None = None) -> BothWays:
+    """Compare two builds both ways; each edge of either build is in the result once.
+
+    Args:
+        old: What runs.
+        new: What is to run.
+        planned: The whole build of which `new` contains some agents beside those that stay; by default `new` is a whole build.
+            Its agents were written for each other.
+    """
     found: dict[tuple[MessageKind, str, str, str], EdgeAnswers] = {}
-    for edge in (*_Direction(old, new, "forward").edges(), *_Direction(new, old, "back").edges()):
+    ways = _Direction(old, new, "forward", planned or new), _Direction(new, old, "back", planned or new)
+    for edge in (*ways[0].edges(), *ways[1].edges()):
         key = edge.kind, edge.channel, edge.producer, edge.consumer
         known = found.setdefault(key, edge)
         if known is not edge:
@@ -161,14 +169,16 @@ def _find_order(edge: EdgeAnswers, *, is_sent_on: bool, is_first_taken: bool) ->
 class _Direction:
     """The messages that one build sends, and the code of the other one, which reads them."""
 
-    def __init__(self, sender: Messages, reader: Messages, way: Literal["forward", "back"]) -> None:
-        self._sender, self._reader, self._way = sender, reader, way
+    def __init__(self, sender: Messages, reader: Messages, way: Literal["forward", "back"], planned: Messages) -> None:
+        self._sender, self._reader, self._way, self._planned = sender, reader, way, planned
+        self._planned_producers = {*map(id, planned.producers)}
         self._past, self._present = _AGES[way]
 
     def edges(self) -> Iterator[EdgeAnswers]:
         """Yield the edges on which the sender has a producer, with the problems in this direction."""
         for producer in self._sender.producers:
-            own, there = self._sender.consumers_of(producer), self._reader.consumers_of(producer)
+            home = self._planned if id(producer) in self._planned_producers else self._sender
+            own, there = home.consumers_of(producer), self._reader.consumers_of(producer)
             for consumer in there:
                 yield _edge(producer, consumer, self._find_misfits(producer, consumer))
             for consumer in own:
@@ -244,7 +254,8 @@ class _Direction:
         found = [*find_mixed_up(producer, consumer, own, names)] if own else []
         found += find_misfits(producer, consumer, names)
         if not consumer.is_whole:
-            found += find_reliances(producer, consumer, self._reader.producers_of(producer), names)
+            home = self._planned if self._planned.by_key.get(consumer.key) is consumer else self._reader
+            found += find_reliances(producer, consumer, home.producers_of(producer), names)
         yield from {each.field: each for each in reversed(found)}.values()
 
     def _find_same(self, producer: Producer) -> list[Producer]:

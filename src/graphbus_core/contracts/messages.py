@@ -8,6 +8,7 @@ comparison is the same.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
 from typing import Literal
 
@@ -115,6 +116,22 @@ class Messages(msgspec.Struct, frozen=True, dict=True):
     producers: tuple[Producer, ...] = ()
     consumers: tuple[Consumer, ...] = ()
     unread: tuple[Unread, ...] = ()
+
+    def without(self, units: Collection[str]) -> Messages:
+        """Return the messages without those that these units send and take."""
+        producers = tuple(each for each in self.producers if each.unit not in units)
+        consumers = tuple(each for each in self.consumers if each.unit not in units)
+        return Messages(producers, consumers, self.unread)
+
+    def of_units(self, units: Collection[str]) -> Messages:
+        """Return only the messages that these units send and take, and what code outside sends."""
+        return self.without(self.units - {*units})
+
+    @property
+    def units(self) -> frozenset[str]:
+        """What is deployed as one, such as the agents of a graph."""
+        sending = {each.unit for each in self.producers if each.unit}
+        return frozenset(sending | {each.unit for each in self.consumers if each.unit})
 
     @cached_property
     def by_key(self) -> dict[tuple[str, str, str], Consumer]:

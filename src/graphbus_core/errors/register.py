@@ -196,6 +196,16 @@ REGISTER: dict[str, ErrorText] = {
         "The versions cannot be compared, because the version of the {which} contracts is unknown.",
         "{advice}",
     ),
+    "GBE173": ErrorText(
+        "No build is recorded in the environment {environment}.{suggestion}",
+        "After a deploy, record what runs there: `graphbus deployed record`. A clone gets the records with `git fetch origin "
+        "'+refs/graphbus/*:refs/graphbus/*'`. Before the first deploy, pass `--allow-unrecorded`.",
+    ),
+    "GBE174": ErrorText(
+        "No build of {component} is recorded in the environment {environment}.{suggestion}",
+        "Name the component with `--component`; `graphbus deployed ls` lists them. Before its first deploy, pass "
+        "`--allow-unrecorded`.",
+    ),
     "GBE175": ErrorText(
         "No state is stored for the agent {agent}.{suggestion}",
         "Run `graphbus state ls` to list the agents that have state.",

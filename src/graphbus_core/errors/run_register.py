@@ -534,4 +534,16 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "There are neither agents nor artifacts in {path}.",
         "Pass the folder that contains the agents, or write artifacts with `graphbus build` first.",
     ),
+    "GBE747": ErrorText(
+        "What runs in an environment is recorded in git, and this project is in no git repository.",
+        "Run the command in a clone of the project, or make a repository with `git init`.",
+    ),
+    "GBE748": ErrorText(
+        "The record of {component} in the environment {environment} is damaged: {reason}.",
+        "Remove it with `graphbus deployed rm {environment} --component {component}`, and record again what runs there.",
+    ),
+    "GBE749": ErrorText(
+        "A newer GraphBus has recorded {component} in the environment {environment}: its format is {version}, not {known}.",
+        "Use that version of GraphBus here.",
+    ),
 }

@@ -20,7 +20,6 @@ from graphbus_core.ledger.worker import Wanted, Worker
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import OUTSIDE, NatsConfig, ResolvedRun, RuntimeSettings
 from graphbus_core.model.deliveries import Metric
-from graphbus_core.model.digests import sha256_hex
 from graphbus_core.schema.types import UNKNOWN, as_json
 from graphbus_core.store import BuildArtifacts
 
@@ -138,11 +137,8 @@ def _open_nats(url: str, path: str, agents: Collection[str], settings: NatsConfi
 
 
 def digest_of(artifacts: BuildArtifacts | None) -> str:
-    """Return a digest of the artifacts, which differs for builds of different sources; empty if there is no manifest."""
-    if artifacts is None or artifacts.manifest is None:
-        return ""
-    digests = sorted(artifacts.manifest.artifacts.items())
-    return sha256_hex("".join(f"{name} {digest}\n" for name, digest in digests).encode())
+    """Return the digest of a build; empty if there is no manifest."""
+    return "" if artifacts is None or artifacts.manifest is None else artifacts.manifest.build_digest
 
 
 def wanted_types(artifacts: BuildArtifacts | None) -> dict[tuple[str, str], Wanted]:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from graphbus_core.model.agent import AgentDefinition, TopicDefinition
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import Ending, FileChange, Negotiations
 
 
@@ -101,6 +102,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     imports: dict[str, str]
     third_party: tuple[str, ...]
     settings_digest: str = ""
+
+    @property
+    def build_digest(self) -> str:
+        """The digest of the build, which its events carry; it differs for builds of different sources."""
+        digests = sorted(self.artifacts.items())
+        return sha256_hex("".join(f"{name} {digest}\n" for name, digest in digests).encode())
 
 
 class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
