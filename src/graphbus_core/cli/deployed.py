@@ -263,9 +263,12 @@ class _Deploy(NamedTuple):
     def compare(self, deployment: Deployment) -> Builds:
         """Compare a recorded component with what runs after the deploy: in place of the own component, beside others."""
         recorded, part = deployment.found, _part_of(self.whole, self.state.agents, self.only)
-        is_own = recorded.component == self.component
-        old = recorded.messages
-        rest = old.without((self.only or recorded.agents) if is_own else ())
+        is_own, old = recorded.component == self.component, recorded.messages
+        if is_own:
+            rest = old.without(self.only or recorded.agents)
+        else:  # what each of them takes from outside, the other one may send
+            rest = old = old.without_outside()
+            part = part.without_outside()
         revisions = dict.fromkeys(each.revision[:7] or each.digest[:12] for each in recorded.builds)
         place = recorded.environment if is_own else f"{recorded.component} in {recorded.environment}"
         found = compare_both_ways(old, join_messages(rest, part), self.whole)

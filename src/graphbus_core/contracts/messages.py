@@ -127,6 +127,10 @@ class Messages(msgspec.Struct, frozen=True, dict=True):
         """Return only the messages that these units send and take, and what code outside sends."""
         return self.without(self.units - {*units})
 
+    def without_outside(self) -> Messages:
+        """Return the messages without what code outside is assumed to send."""
+        return Messages(tuple(each for each in self.producers if each.name != OUTSIDE), self.consumers, self.unread)
+
     @property
     def units(self) -> frozenset[str]:
         """What is deployed as one, such as the agents of a graph."""
