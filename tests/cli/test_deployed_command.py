@@ -97,7 +97,7 @@ def test_a_build_whose_handler_needs_more_than_is_on_its_way_cannot(shop: Path, 
     assert main(["contract", "can-deploy", "--to", "production"]) == 3
     said = capsys.readouterr().out
     assert "The new Books.on_sold needs 'price', which the old Till does not send." in said
-    assert "sent at agents/till.py:10 in production (" in said
+    assert "sent at agents/till.py:8 in production (" in said
     assert (
         "Writers first: deploy Till, wait until nothing of the old build waits for Books.on_sold, then deploy Books."
         in said
