@@ -28,9 +28,9 @@ from graphbus_core.errors import (
 from graphbus_core.model.config import BuildConfig, ResolvedBuild, Settings
 from graphbus_core.store.migration import load_any
 
-_REVISION = "rev:"
+REVISION = "rev:"
 _PYPROJECT = "pyproject.toml"
-_REASONS = {  # code of the error -> why a name is no revision
+REASONS = {  # code of the error -> why a name is no revision
     "GBE344": "there is no git repository here",
     "GBE432": "the repository has no such commit",
 }
@@ -104,8 +104,8 @@ def read_state(name: str, paths: Sequence[str]) -> GraphState:
     Raises:
         UsageError: GBE171, the name is neither a folder nor a revision.
     """
-    if name.startswith(_REVISION) or (name and not os.path.exists(name)):
-        return read_revision(name.removeprefix(_REVISION), paths)
+    if name.startswith(REVISION) or (name and not os.path.exists(name)):
+        return read_revision(name.removeprefix(REVISION), paths)
     if name and is_artifacts(name):
         manifest = (artifacts := load_any(Path(name))[0]).manifest
         root = store.project_root(name, manifest) if manifest else name
@@ -141,11 +141,11 @@ def read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fals
     root = settings.find_root([Path(path) for path in paths] or [Path.cwd()])
     try:
         repository = repository_of(root)
-        commit, label = _merge_base(repository, name) if is_merge_base else (repository.resolve(name), name)
+        commit, label = merge_base(repository, name) if is_merge_base else (repository.resolve(name), name)
     except GraphBusError as error:
-        if error.code not in _REASONS:
+        if error.code not in REASONS:
             raise
-        raise UsageError("GBE171", name=name, reason=_REASONS[error.code]) from None
+        raise UsageError("GBE171", name=name, reason=REASONS[error.code]) from None
     label = f"{label} ({commit[:7]})"
     with tree_at(repository, commit, lambda path: path.endswith(".py") or path == _PYPROJECT) as tree:
         sources = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _whole_project()]
@@ -173,7 +173,7 @@ def _load_old_settings(tree: Path, label: str) -> Settings:
         raise DeployError("GBE745", state=label, reason=reason) from None
 
 
-def _merge_base(repository: Repository, name: str) -> tuple[str, str]:
+def merge_base(repository: Repository, name: str) -> tuple[str, str]:
     """Return the merge base of a revision and HEAD, and its name in messages; without a merge base, the revision itself.
 
     Raises:

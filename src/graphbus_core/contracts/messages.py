@@ -74,6 +74,7 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_onl
         is_whole: It certainly needs nothing that `wanted` does not list.
         reads: Field -> where it is read or taken; for other fields and for the whole message, `span`.
         digest: A digest of the source text around it.
+        options: Further options of a task, as text: `{"queue": "'mail'"}`.
     """
 
     kind: MessageKind
@@ -88,6 +89,7 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_onl
     is_whole: bool = True
     reads: dict[str, SourceSpan] = {}
     digest: str = ""
+    options: dict[str, str] = {}
 
     @property
     def key(self) -> tuple[str, str, str]:

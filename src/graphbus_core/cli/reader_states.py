@@ -1,0 +1,185 @@
+"""Two states of a repository for a reader: the Python files of revisions, of the working tree and of folders, without a checkout.
+
+A file that both states have is read once, from the disk if one state is the working tree.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha1
+from pathlib import Path
+from typing import NamedTuple
+
+from graphbus_core.cli.states import REASONS, REVISION, merge_base
+from graphbus_core.contracts.messages import Messages, Unread
+from graphbus_core.editing.git import GitEntry, Repository, read_listing, repository_of
+from graphbus_core.errors import GraphBusError, UsageError
+from graphbus_core.model.agent import SourceSpan
+from graphbus_core.readers.seam import Project, Reader
+
+_SUBMODULE = "160000"
+_REGULAR = ("100644", "100755")
+_WORKING_TREE = "the working tree"
+_SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__"})
+
+
+class ReaderState(NamedTuple):
+    """What a reader found in one state.
+
+    Attributes:
+        label: Its name in messages.
+        messages: Who sends what.
+        root: The folder that paths are relative to; empty for a revision.
+    """
+
+    label: str
+    messages: Messages
+    root: str = ""
+
+
+class _Files(NamedTuple):
+    """The Python files of one state.
+
+    Attributes:
+        label: Its name in messages.
+        versions: Path -> what distinguishes its text from that of another state, such as the id of the object.
+        read: Returns the bytes of a path.
+        submodules: Path -> the commit of the submodule.
+        root: The folder on disk; empty for a revision.
+    """
+
+    label: str
+    versions: Mapping[str, str]
+    read: Callable[[str], bytes]
+    submodules: Mapping[str, str] = {}
+    root: str = ""
+
+
+def read_both(old: str, new: str, reader: Reader, paths: Sequence[str]) -> tuple[ReaderState, ReaderState]:
+    """Read two states.
+
+    Args:
+        old: A folder or a revision; with the working tree as new state, the commit in which HEAD left the revision.
+        new: A folder or a revision; empty for the working tree.
+        reader: Reads the messages.
+        paths: Only files below these paths; empty for all.
+
+    Raises:
+        UsageError: GBE171, a name is neither a folder nor a revision.
+        NegotiationError: GBE431, git fails.
+    """
+    before, after = _find_files(old, new)
+    tops = [os.path.normpath(path) for path in paths]
+    kept = [{path for path in each.versions if not tops or _is_below(path, tops)} for each in (before, after)]
+    focus = frozenset(path for path in kept[0] | kept[1] if before.versions.get(path) != after.versions.get(path))
+    memory: dict[Hashable, object] = {}
+    states = []
+    for side, names, other in zip((before, after), kept, (after, before), strict=True):
+        found = reader.read(Project(names, side.read, focus, memory))
+        unread = (*found.unread, *_changed_submodules(side, other))
+        states.append(ReaderState(side.label, Messages(found.producers, found.consumers, unread), side.root))
+    return states[0], states[1]
+
+
+def _is_below(path: str, tops: Collection[str]) -> bool:
+    return any(top == "." or path == top or path.startswith(f"{top}/") for top in tops)
+
+
+def _changed_submodules(side: _Files, other: _Files) -> list[Unread]:
+    """Return the submodules that are not the same in another state: their files are in another repository."""
+    why = "a submodule that has changed; its files are in another repository"
+    changed = [path for path, commit in side.submodules.items() if other.submodules.get(path) != commit]
+    return [Unread(SourceSpan(path, 1, 0, 1, 0), why) for path in changed]
+
+
+def _find_files(old: str, new: str) -> tuple[_Files, _Files]:
+    """Return the files of both states."""
+    if new or _is_folder(old):
+        first, second = (_folder(name or ".") if _is_folder(name) or not name else _revision(name) for name in (old, new))
+        return first, second
+    return _against_working_tree(old)
+
+
+def _is_folder(name: str) -> bool:
+    return bool(name) and not name.startswith(REVISION) and os.path.isdir(name)
+
+
+def _folder(name: str) -> _Files:
+    """Return the files of a folder; their versions are those that git would give them."""
+    root = Path(name).resolve()
+    found: dict[str, str] = {}
+    for place, folders, files in os.walk(root):
+        folders[:] = [each for each in folders if not each.startswith(".") and each not in _SKIPPED]
+        for path in (Path(place, each) for each in files if each.endswith(".py")):
+            if not path.is_symlink():
+                text = path.read_bytes()
+                found[path.relative_to(root).as_posix()] = sha1(b"blob %d\0%b" % (len(text), text)).hexdigest()  # noqa: S324
+    return _Files(name, found, lambda path: (root / path).read_bytes(), root=str(root))
+
+
+def _revision(name: str) -> _Files:
+    with _named(name) as revision:
+        repository = _find_repository()
+        commit = repository.resolve(revision)
+    return _files_of_commit(repository, commit, f"{revision} ({commit[:7]})")
+
+
+@contextmanager
+def _named(name: str) -> Iterator[str]:
+    """Yield a name without `rev:`; raise GBE171 if the block finds no repository or no such commit."""
+    revision = name.removeprefix(REVISION)
+    try:
+        yield revision
+    except GraphBusError as error:
+        if error.code not in REASONS:
+            raise
+        raise UsageError("GBE171", name=revision, reason=REASONS[error.code]) from None
+
+
+def _find_repository() -> Repository:
+    """Return the repository around the working directory, seen from its top."""
+    return repository_of(Path(repository_of(Path.cwd()).git.line("rev-parse", "--show-toplevel")))
+
+
+def _files_of_commit(
+    repository: Repository, commit: str, label: str, only: Collection[str] | None = None
+) -> _Files:
+    """Return the files of a commit; all, or those among `only`, are read at once when the first is asked for."""
+    entries: dict[str, GitEntry] = {}
+    submodules = {}
+    for (mode, _, blob), path in read_listing(repository.git, "ls-tree", "-r", "-z", commit):
+        if mode == _SUBMODULE:
+            submodules[path] = blob
+        elif mode in _REGULAR and path.endswith(".py"):
+            entries[path] = (mode, blob)
+    texts: dict[str, bytes] = {}
+
+    def read(path: str) -> bytes:
+        if not texts:
+            wanted = entries if only is None else {each: entries[each] for each in entries.keys() & only}
+            texts.update(repository.contents(wanted))
+        return texts[path]
+
+    return _Files(label, {path: blob for path, (_, blob) in entries.items()}, read, submodules)
+
+
+def _against_working_tree(name: str) -> tuple[_Files, _Files]:
+    """Return the files where HEAD left a revision, and those on disk."""
+    with _named(name) as revision:
+        repository = _find_repository()
+        commit, label = merge_base(repository, revision)
+    changed = {path for path in repository.changed(commit) if path.endswith(".py")}
+    root = repository.root
+    on_disk = {path: "" for path in changed if (root / path).is_file() and not (root / path).is_symlink()}
+    old = _files_of_commit(repository, commit, f"{label} ({commit[:7]})", changed)
+    kept = {path: blob for path, blob in old.versions.items() if path not in changed}
+
+    def read_old(path: str) -> bytes:
+        return old.read(path) if path in changed else (root / path).read_bytes()
+
+    listing = read_listing(repository.git, "ls-files", "--stage", "-z")
+    submodules = {path: blob for (mode, blob, _), path in listing if mode == _SUBMODULE}
+    new = _Files(_WORKING_TREE, {**kept, **on_disk}, lambda path: (root / path).read_bytes(), submodules, str(root))
+    return old._replace(read=read_old), new

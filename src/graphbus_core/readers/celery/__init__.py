@@ -1,0 +1,191 @@
+"""The reader of Celery: tasks and the places that send them, in every form that Celery has. The signature of a task is its schema.
+
+    scopes, packages -> evaluate (what may this expression be?) -> sends (who sends what) -> messages
+
+What depends on the run is unknown: a task that is looked up, arguments that are passed on. Tests send nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from graphbus_core.contracts.messages import Consumer, Messages, Producer, Unread
+from graphbus_core.model.agent import SourceSpan
+from graphbus_core.readers.celery.evaluate import Evaluator
+from graphbus_core.readers.celery.sends import Send, Sends
+from graphbus_core.readers.celery.values import ModuleValue, NamedTask, Task, Text, Value
+from graphbus_core.readers.scopes import Module
+from graphbus_core.readers.seam import Project
+from graphbus_core.schema.types import ANY, UNKNOWN, Field, Type
+
+_WORDS = re.compile(rb"celery|\.delay|apply_async|\.task\b|shared_task|send_task|schedule|\.s\(|\.si\(|\.signature\(|\.subtask\(|Task\b")
+"""A file without any of these words neither defines nor sends a task."""
+_MAKERS = frozenset({"task", "shared_task", "periodic_task", "register_task"})
+_TEST = re.compile(r"(^|/)(tests?|testing)/|(^|/)(test_[^/]*|[^/]*_tests?|conftest)\.py$")
+
+
+def read(project: Project) -> Messages:
+    """Return the tasks of a project and what is sent to them."""
+    return _Reading(project).messages()
+
+
+class _Reading:
+    """One reading of a project."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._evaluator = Evaluator(project)
+        self._sends = Sends(self._evaluator)
+        self._tasks: dict[SourceSpan, Task] = {}
+        paths = project.paths if project.focus is None else project.paths & project.focus
+        self._focus = {path for path in paths if not _TEST.search(path)}
+
+    def messages(self) -> Messages:
+        """Return what is in the focus, and everything that is sent to the tasks in it."""
+        for path in sorted(self._focus):
+            if _WORDS.search(self._project.text(path)) and (module := self._evaluator.module(path)):
+                self._tasks.update((task.span, task) for task in self._tasks_in(module))
+                self._sends.read(module)
+        wanted = {*self._tasks, *(each.name for each in self._tasks.values())}
+        if self._project.focus is not None:
+            self._read_senders()
+        sends = [each for each in self._sends.finish() if each.span.path in self._focus or _key_of(each.task) in wanted]
+        self._tasks.update((each.task.span, each.task) for each in sends if isinstance(each.task, Task))
+        producers = tuple(self._producer(each) for each in sends if each.task is not None)
+        return Messages(producers, tuple(self._consumers()), tuple(self._unread(sends)))
+
+    # --- tasks ---
+
+    def _tasks_in(self, module: Module) -> Iterator[Task]:
+        """Yield the tasks that a file defines."""
+        for node, scope in module.scopes.items():
+            if scope.at is None:
+                continue
+            if isinstance(node, ast.ClassDef):
+                yield from self._evaluator.tasks_of_class(scope)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.decorator_list:
+                yield from _only_tasks(self._evaluator.definition(node, scope.at))
+        for node, point in module.sites:
+            if isinstance(node, ast.Call) and _MAKERS & {*_names_in(node.func)}:
+                yield from _only_tasks(self._evaluator.values(node, point))
+
+    def _read_senders(self) -> None:
+        """Read the files outside of the focus that mention a task of it, under any name that a file gives it."""
+        names = {name for task in self._tasks.values() for name in (task.label, task.name.rpartition(".")[2])} - {""}
+        names |= {name for path in self._focus if (module := self._read_already(path)) for name in self._aliases(module)}
+        left = {path for path in self._project.paths if path not in self._focus and not _TEST.search(path)}
+        searched: set[str] = set()
+        while names - searched:
+            words = [name.encode() for name in sorted(names - searched)]
+            searched |= names
+            for path in [each for each in sorted(left) if self._mentions(each, words)]:
+                left.discard(path)
+                if module := self._evaluator.module(path):
+                    self._sends.read(module)
+                    names |= {*self._aliases(module)}
+
+    def _mentions(self, path: str, words: list[bytes]) -> bool:
+        text = self._project.text(path)
+        return any(word in text for word in words)
+
+    def _read_already(self, path: str) -> Module | None:
+        return self._evaluator.module(path) if _WORDS.search(self._project.text(path)) else None
+
+    def _aliases(self, module: Module) -> Iterator[str]:
+        """Yield the names of a module that stand for a task of the focus, or for its name in messages."""
+        names = {task.name for task in self._tasks.values()}
+        for name, bindings in module.scope.bindings.items():
+            if any(each.kind in ("import", "value") for each in bindings):
+                for value in self._evaluator.member(ModuleValue(self._evaluator.packages.stem_of(module.scope.path)), name):
+                    is_name = isinstance(value, Text) and value.text in names
+                    if is_name or (isinstance(value, Task) and value.span in self._tasks):
+                        yield name
+
+    # --- messages ---
+
+    def _producer(self, send: Send) -> Producer:
+        arguments = send.arguments
+        return Producer(
+            kind="task", channel=_key_of(send.task), name=self._evaluator.packages.name_of(send.span.path), span=send.span,
+            given=Type("record", fields=tuple(Field(name, ANY) for name in arguments.keywords)),
+            positional=(ANY,) * arguments.positional, is_open=arguments.is_open, has_rest=arguments.has_rest, how=send.how,
+        )  # fmt: skip
+
+    def _consumers(self) -> Iterator[Consumer]:
+        """Yield each task once; of one that is defined twice in different ways, it is not known what it takes."""
+        found: dict[str, list[Consumer]] = {}
+        for task in self._tasks.values():
+            consumer = self._consumer(task)
+            found.setdefault(consumer.channel, []).append(consumer)
+        for same in found.values():
+            first = same[0]
+            is_clear = all((each.wanted, each.positions) == (first.wanted, first.positions) for each in same)
+            yield first if is_clear else replace(first, wanted=UNKNOWN, positions=(), is_closed=False, takes_rest=True)
+
+    def _consumer(self, task: Task) -> Consumer:
+        return Consumer(
+            kind="task", channel=_key_of(task), name=_key_of(task), span=task.span, options=dict(task.options),
+            **_takes(task),
+        )  # fmt: skip
+
+    def _unread(self, sends: Iterable[Send]) -> Iterator[Unread]:
+        """Yield what could not be read: files of the focus, sends to an unknown task, and tasks whose name is computed."""
+        for path, why in sorted(self._evaluator.unreadable.items()):
+            if path in self._focus:
+                yield Unread(SourceSpan(path, 1, 0, 1, 0), f"the file cannot be read: {why}")
+        for each in sends:
+            if each.task is None:
+                yield Unread(each.span, each.why)
+        for task in self._tasks.values():
+            if not task.name:
+                yield Unread(task.span, "the name of the task is computed")
+
+
+def _only_tasks(values: Iterable[Value]) -> Iterator[Task]:
+    return (each for each in values if isinstance(each, Task))
+
+
+def _names_in(node: ast.expr) -> Iterator[str]:
+    """Yield the names in `a.b(...)`."""
+    while isinstance(node, ast.Attribute | ast.Call):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        node = node.value if isinstance(node, ast.Attribute) else node.func
+    if isinstance(node, ast.Name):
+        yield node.id
+
+
+def _key_of(task: Task | NamedTask | None) -> str:
+    """Return the name of a task; of one whose name is computed, where it is."""
+    if isinstance(task, Task) and not task.name:
+        return f"{task.span.path}:{task.label}"
+    return task.name if task else ""
+
+
+def _takes(task: Task) -> dict[str, Any]:
+    """Return what a task takes, as the fields of a `Consumer`; a parameter that is only positional gets the name `x /`."""
+    node = task.scope.node if task.scope else None
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return {"takes_rest": True}
+    given = node.args
+    named = [*((each, f"{each.arg} /") for each in given.posonlyargs), *((each, each.arg) for each in given.args)]
+    defaults = [False] * (len(named) - len(given.defaults)) + [True] * len(given.defaults)
+    by_position = [*zip(named, defaults, strict=True)][task.is_bound :]
+    only_by_name = [((each, each.arg), value is not None) for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    fields = tuple(Field(name, ANY, not has_default) for (_, name), has_default in (*by_position, *only_by_name))
+    return {
+        "wanted": Type("record", fields=fields),
+        "positions": tuple(name for (_, name), _ in by_position),
+        "is_closed": given.kwarg is None,
+        "takes_rest": given.vararg is not None,
+        "reads": {name: _span_of(each, task.span.path) for (each, name), _ in (*by_position, *only_by_name)},
+    }
+
+
+def _span_of(node: ast.arg, path: str) -> SourceSpan:
+    return SourceSpan(path, node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
