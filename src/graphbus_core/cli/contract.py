@@ -169,8 +169,14 @@ def validate(*, against: str | None, only_unknown: bool, paths: tuple[str, ...],
 @click.option(
     "--both-ways", is_flag=True, help="Say also whether each state can handle events that the other has published."
 )
+@click.option(
+    "--reader",
+    default="",
+    metavar="NAME",
+    help="Compare the messages of another framework: celery, or a reader of another package.",
+)
 @_add_comparison_options
-def diff(*, old: str, new: str, paths: tuple[str, ...], both_ways: bool, **options: Any) -> int:
+def diff(*, old: str, new: str, paths: tuple[str, ...], both_ways: bool, reader: str, **options: Any) -> int:
     """Compare the contracts of two states of the graph: OLD, and NEW (the working tree by default).
 
     Each is a folder with sources, a folder with artifacts, or a git revision. An existing folder takes precedence;
@@ -196,6 +202,10 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], both_ways: bool, **optio
     form = console.chosen_format(options)
     if not old.strip():
         raise _usage_error("OLD is empty: name a folder or a revision to compare with.", "diff")
+    if reader:
+        from graphbus_core.cli.contract_reader import diff_with_reader
+
+        return diff_with_reader(reader, old, new, paths, form, {**options, "both_ways": both_ways})
     states = read_state(old, paths), read_state(new, paths)
     comparison = _compare_states(*states, **options)
     if both_ways:

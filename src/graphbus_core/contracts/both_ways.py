@@ -233,9 +233,11 @@ class _Direction:
         )
         ways = _ways_of(self._way, is_stored=producer.kind in STORED and (own is not None or self._way == "back"))
         hurt = producer.name if producer.kind in ("call", "request") else consumer.name
+        always = {(each.verdict, each.field) for each in self._misfits_of(producer, own, own)} if own else ()
         for each in self._misfits_of(producer, consumer, own):
             read_at = consumer.place_of(each.field)
             is_cause = is_new if each.verdict == "breaks" else is_new_text
+            is_cause = is_cause and not (producer.kind == "task" and (each.verdict, each.field) in always)
             yield Problem(
                 ways,
                 each.verdict,

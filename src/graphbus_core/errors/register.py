@@ -222,6 +222,14 @@ REGISTER: dict[str, ErrorText] = {
         "Name an agent to reset all its state, add a key to reset only that key, or pass `--all`.",
     ),
     "GBE179": ErrorText("This file already exists.", "Choose another file, or overwrite this one with `--force`."),
+    "GBE185": ErrorText(
+        "There is no reader named {name!r}.{suggestion}",
+        "Use one of these: {known}. A reader of another package is an entry point of the group `graphbus.readers`.",
+    ),
+    "GBE186": ErrorText(
+        "The reader {name!r} cannot be used: {reason}.",
+        "Update or remove the package that brings it; its entry point must name an object with the function `read`.",
+    ),
     "GBE190": ErrorText(
         "{path} contains build artifacts, not agents.",
         "Pass the folder with your agents, e.g. `agents/`. To inspect the artifacts, run `graphbus inspect {path}`.",

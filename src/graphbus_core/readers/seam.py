@@ -18,12 +18,15 @@ A reader of your own is an entry point of the group `graphbus.readers`: its name
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
+from importlib import import_module
 from typing import Protocol, TypeVar, runtime_checkable
 
 from graphbus_core.contracts.messages import Messages
+from graphbus_core.errors import UsageError, did_you_mean
 
 GROUP = "graphbus.readers"
 """The group of the entry points of readers."""
+_OWN = {"celery": "graphbus_core.readers.celery"}
 _Result = TypeVar("_Result")
 
 
@@ -66,3 +69,27 @@ class Reader(Protocol):
 
     def read(self, project: Project) -> Messages:
         """Return who sends which messages in a project, and who takes them."""
+
+
+def find_reader(name: str) -> Reader:
+    """Return the reader with this name: one of GraphBus, else an entry point.
+
+    Raises:
+        UsageError: GBE185, there is none; GBE186, the entry point cannot be loaded, or is no reader.
+    """
+    if name in _OWN:
+        found: object = import_module(_OWN[name])
+    else:
+        from importlib.metadata import entry_points
+
+        points = {each.name: each for each in entry_points(group=GROUP)}
+        if name not in points:
+            known = sorted({*_OWN, *points})
+            raise UsageError("GBE185", name=name, suggestion=did_you_mean(name, known), known=", ".join(known))
+        try:
+            found = points[name].load()
+        except (ImportError, AttributeError) as failure:
+            raise UsageError("GBE186", name=name, reason=str(failure)) from None
+    if not isinstance(found, Reader):
+        raise UsageError("GBE186", name=name, reason="it has no function `read`")
+    return found
