@@ -103,7 +103,9 @@ def test_an_event_is_parked_where_the_diff_says_so(
     capsys.readouterr()
     main(["contract", "diff", ".graphbus", "../second/.graphbus", "--both-ways", "--json"])
     edges = json.loads(capsys.readouterr().out)["both_ways"]["edges"]
-    named = {each["consumer"] for each in edges if each["channel"] == "/Sold" and each["answers"]["forward"] == "breaks"}
+    named = {
+        each["consumer"] for each in edges if each["channel"] == "/Sold" and each["answers"]["forward"] == "breaks"
+    }
     named.discard("Books.by_key_perhaps")  # it reads the key, but gets along without it: nothing is parked
     assert named == {f"Books.{each}" for each in parking}
     monkeypatch.chdir(tmp_path / "second")

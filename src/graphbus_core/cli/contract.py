@@ -205,7 +205,7 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], both_ways: bool, reader:
     if reader:
         from graphbus_core.cli.contract_reader import diff_with_reader
 
-        return diff_with_reader(reader, old, new, paths, form, {**options, "both_ways": both_ways})
+        return diff_with_reader(reader, (old, new), paths, form, {**options, "both_ways": both_ways})
     states = read_state(old, paths), read_state(new, paths)
     comparison = _compare_states(*states, **options)
     if both_ways:

@@ -15,7 +15,9 @@ _REFUSED = ("check_version", "current", "allow_announced", "both_ways")
 """The options of `contract diff` that are about versions of contracts, or are always on here."""
 
 
-def diff_with_reader(name: str, old: str, new: str, paths: Sequence[str], form: str, options: Mapping[str, Any]) -> int:
+def diff_with_reader(
+    name: str, states: tuple[str, str], paths: Sequence[str], form: str, options: Mapping[str, Any]
+) -> int:
     """Compare two states and print the report; return 3 if messages fail and that is not allowed, else 0.
 
     Raises:
@@ -26,7 +28,7 @@ def diff_with_reader(name: str, old: str, new: str, paths: Sequence[str], form: 
             flag = f"--{option.replace('_', '-')}"
             message = f"{flag} does not go with --reader, which compares messages both ways and no versions."
             raise UsageError("GBE110", message=message, command="graphbus contract diff", purpose="see its options")
-    before, after = read_both(old, new, find_reader(name), paths)
+    before, after = read_both(*states, find_reader(name), paths)
     found = compare_tasks(before.messages, after.messages)
     is_allowed = bool(options.get("allow_breaking"))
     _print(task_report.TaskReport(name, before.label, after.label, found, after.root, is_allowed), form)

@@ -84,7 +84,7 @@ def read_both(old: str, new: str, reader: Reader, paths: Sequence[str]) -> tuple
 
 
 def _is_below(path: str, tops: Collection[str]) -> bool:
-    return any(top == "." or path == top or path.startswith(f"{top}/") for top in tops)
+    return any(top in (".", path) or path.startswith(f"{top}/") for top in tops)
 
 
 def _changed_submodules(side: _Files, other: _Files) -> list[Unread]:
@@ -97,7 +97,9 @@ def _changed_submodules(side: _Files, other: _Files) -> list[Unread]:
 def _find_files(old: str, new: str) -> tuple[_Files, _Files]:
     """Return the files of both states."""
     if new or _is_folder(old):
-        first, second = (_folder(name or ".") if _is_folder(name) or not name else _revision(name) for name in (old, new))
+        first, second = (
+            _folder(name or ".") if _is_folder(name) or not name else _revision(name) for name in (old, new)
+        )
         return first, second
     return _against_working_tree(old)
 
@@ -143,9 +145,7 @@ def _find_repository() -> Repository:
     return repository_of(Path(repository_of(Path.cwd()).git.line("rev-parse", "--show-toplevel")))
 
 
-def _files_of_commit(
-    repository: Repository, commit: str, label: str, only: Collection[str] | None = None
-) -> _Files:
+def _files_of_commit(repository: Repository, commit: str, label: str, only: Collection[str] | None = None) -> _Files:
     """Return the files of a commit; all, or those among `only`, are read at once when the first is asked for."""
     entries: dict[str, GitEntry] = {}
     submodules = {}

@@ -14,7 +14,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import pluralize, sanitize, style
 from graphbus_core.cli.formats import Remark
 from graphbus_core.contracts.both_ways import Problem
-from graphbus_core.contracts.messages import Consumer, Unread
+from graphbus_core.contracts.messages import Unread
 from graphbus_core.contracts.tasks import TaskComparison, TaskRemark, TaskVerdict, signature_of
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.findings import Severity
@@ -52,7 +52,9 @@ class TaskReport(NamedTuple):
 
     def place(self, span: SourceSpan, *, is_new: bool) -> str:
         """Return a place as `path:line`, in the new state relative to the working directory."""
-        return f"{os.path.relpath(os.path.join(self.root, span.path)) if is_new and self.root else span.path}:{span.line}"
+        return (
+            f"{os.path.relpath(os.path.join(self.root, span.path)) if is_new and self.root else span.path}:{span.line}"
+        )
 
 
 # --- text -------------------------------------------------------------------------------------
@@ -138,8 +140,8 @@ def _summary_lines(report: TaskReport) -> Iterator[str]:
     elif not tasks and not sends and not unknown:
         yield f"{style('✓', 'good')} The change touches no task and no send."
     else:
-        doubt = " as far as they are known" if unknown else ""
-        yield f"{style('?' if unknown else '✓', 'warn' if unknown else 'good')} {extent}: each build can handle the messages of the other one{doubt}."
+        mark, doubt = (style("?", "warn"), ", as far as they are known") if unknown else (style("✓", "good"), "")
+        yield f"{mark} {extent}: each build can handle the messages of the other one{doubt}."
     yield from unknown
 
 
@@ -175,7 +177,7 @@ def as_document(report: TaskReport) -> dict[str, Any]:
             for each in side.unread
         ],
         "summary": {
-            **Counter({verdict: 0 for verdict in _MARKS}) | Counter(each.verdict for each in found.remarks),
+            **Counter(dict.fromkeys(_MARKS, 0)) | Counter(each.verdict for each in found.remarks),
             "tasks": len({each.channel for side in found.messages for each in side.consumers}),
             "sends": [len(side.producers) for side in found.messages],
             "open_sends": [sum(each.is_open or each.has_rest for each in side.producers) for side in found.messages],
@@ -189,7 +191,10 @@ def _remark_as_document(remark: TaskRemark) -> dict[str, Any]:
         "task": remark.task,
         "verdict": remark.verdict,
         "differences": [each._asdict() for each in remark.differences],
-        **{key: task and {"signature": signature_of(task), **_place_as_document(task.span)} for key, task in places.items()},
+        **{
+            key: task and {"signature": signature_of(task), **_place_as_document(task.span)}
+            for key, task in places.items()
+        },
         "old_messages": [_problem_as_document(each) for each in remark.forward],
         "new_messages": [_problem_as_document(each) for each in remark.back],
         "order": remark.order,
@@ -207,12 +212,17 @@ def _place_as_document(span: SourceSpan) -> dict[str, Any]:
 
 def as_remarks(report: TaskReport) -> Iterator[Remark]:
     """Yield an annotation for each task whose messages fail or may fail: at the task, or where it is sent if it is gone."""
-    levels: Mapping[TaskVerdict, Severity] = {"breaks": "warning" if report.is_allowed else "error", "unknown": "warning", "note": "info"}
+    levels: Mapping[TaskVerdict, Severity] = {
+        "breaks": "warning" if report.is_allowed else "error",
+        "unknown": "warning",
+        "note": "info",
+    }
     for each in report.found.remarks:
         path, region = _place_in_new(each)
         lines = [f"{each.task}: {_differences_of(each)}.", *_hurt_lines(each, report)]
         related = tuple(
-            (f"sends it: {problem.why}", problem.sent_at.path, _region_of(problem.sent_at)) for problem in each.back[:_MOST_PLACES]
+            (f"sends it: {problem.why}", problem.sent_at.path, _region_of(problem.sent_at))
+            for problem in each.back[:_MOST_PLACES]
         )
         yield Remark(
             levels[each.verdict], CODE, TITLE, "\n".join(lines), each.plan, path, region, related,

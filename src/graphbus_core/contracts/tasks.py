@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from graphbus_core.contracts.both_ways import BothWays, Order, Problem, compare_both_ways
-from graphbus_core.contracts.messages import Consumer, Messages, Producer
+from graphbus_core.contracts.messages import Consumer, Messages
 
 TaskVerdict = Literal["breaks", "unknown", "note"]
-Change = Literal["added", "required", "removed", "renamed", "by name", "order", "rest", "moved", "gone", "new", "options"]
+Change = Literal[
+    "added", "required", "removed", "renamed", "by name", "order", "rest", "moved", "gone", "new", "options"
+]
 
 _NARROWING: frozenset[Change] = frozenset({"required", "removed", "renamed", "by name", "order", "rest"})
 """The changes of a signature by which an old message can fail; `added` stands for a parameter with a default."""
@@ -133,7 +135,9 @@ class _Comparing:
         """Yield a remark on a task that takes less than before, if no send was found of which all arguments are known."""
         is_open = any(each.verdict == "unknown" for each in self._problems.get(old.channel, ()))
         if is_open or old.channel not in self._sent[0]:
-            plan = "No send with known arguments was found here. If other code sends it, let the task accept both first."
+            plan = (
+                "No send with known arguments was found here. If other code sends it, let the task accept both first."
+            )
             yield TaskRemark(old.channel, "unknown", differences, old, new, plan=plan)
 
     def _breaks(self, task: str, way: Literal["forward", "back"]) -> tuple[Problem, ...]:
@@ -172,7 +176,9 @@ class _Comparing:
         found: dict[str, str] = {}
         for is_same in (_is_same_function, _is_same_signature):
             for name, each in gone.items():
-                like = [other for other in added.values() if is_same(each, other) and other.channel not in found.values()]
+                like = [
+                    other for other in added.values() if is_same(each, other) and other.channel not in found.values()
+                ]
                 if name not in found and len(like) == 1:
                     found[name] = like[0].channel
         return found
@@ -183,14 +189,18 @@ def _is_same_function(old: Consumer, new: Consumer) -> bool:
 
 
 def _is_same_signature(old: Consumer, new: Consumer) -> bool:
-    return old.span.path == new.span.path and bool(old.wanted.fields) and (old.wanted, old.positions) == (new.wanted, new.positions)
+    return (
+        old.span.path == new.span.path
+        and bool(old.wanted.fields)
+        and (old.wanted, old.positions) == (new.wanted, new.positions)
+    )
 
 
 # --- two signatures --------------------------------------------------------------------------------
 
 
 def find_differences(old: Consumer, new: Consumer) -> Iterator[Difference]:
-    """Yield the differences of two signatures: of their parameters, of `*args` and `**kwargs`, and of where messages wait."""
+    """Yield the differences of two signatures: their parameters, then what else messages depend on."""
     was, now = ({each.name: each.required for each in side.wanted.fields} for side in (old, new))
     renamed = _find_renamed(old, new)
     for name in (each for each in was if each not in now and each not in renamed):
@@ -199,12 +209,16 @@ def find_differences(old: Consumer, new: Consumer) -> Iterator[Difference]:
         yield Difference("renamed", other, f"`{name}` was renamed to `{other}`")
     for name in (each for each in now if each not in was and each not in renamed.values()):
         yield _describe_added(new, name)
-    for name in (each for each in now if each in was):
-        if now[name] and not was[name]:
-            yield Difference("required", name, f"`{name}` lost its default")
-        if name in old.positions and name not in new.positions:
-            yield Difference("by name", name, f"`{name}` can only be passed by name now")
+    for name in (each for each in now if now[each] and not was.get(each, True)):
+        yield Difference("required", name, f"`{name}` lost its default")
+    for name in (each for each in old.positions if each in now and each not in new.positions):
+        yield Difference("by name", name, f"`{name}` can only be passed by name now")
     yield from _find_reordered(old, new, renamed)
+    yield from _find_other_differences(old, new)
+
+
+def _find_other_differences(old: Consumer, new: Consumer) -> Iterator[Difference]:
+    """Yield the differences of `*args`, `**kwargs` and the options that say where messages wait."""
     if new.is_closed and not old.is_closed:
         yield Difference("rest", "**kwargs", "`**kwargs` was removed")
     if old.takes_rest and not new.takes_rest:
@@ -220,7 +234,9 @@ def _find_renamed(old: Consumer, new: Consumer) -> dict[str, str]:
     was, now = ({each.name for each in side.wanted.fields} for side in (old, new))
     pairs = [*zip(old.positions, new.positions, strict=False)]
     by_name = [[each.name for each in side.wanted.fields if each.name not in side.positions] for side in (old, new)]
-    gone, added = ([name for name in names if name not in others] for names, others in zip(by_name, (now, was), strict=True))
+    gone, added = (
+        [name for name in names if name not in others] for names, others in zip(by_name, (now, was), strict=True)
+    )
     if len(gone) == len(added) == 1:
         pairs.append((gone[0], added[0]))
     return {before: after for before, after in pairs if before not in now and after not in was}
@@ -277,14 +293,17 @@ def _steps_for(differences: Sequence[Difference]) -> str:
         return f"first pass the values by name in every send, deploy that and {_DRAIN}; then change the order."
     if "renamed" in named:
         old, new = _names_of_renamed(differences)
-        return f"first let the task take `{old}=None` and `{new}=None`; send `{new}` when all workers have that, and drop `{old}` when no old message is left."
+        both = f"first let the task take `{old}=None` and `{new}=None`"
+        return f"{both}; send `{new}` when all workers have that, and drop `{old}` when no old message is left."
     if "required" in named:
-        name = named["required"]
-        return f"first give `{name}` a default and deploy that to all workers; send it with the next deploy, and drop the default after that."
+        default = f"first give `{named['required']}` a default and deploy that to all workers"
+        return f"{default}; send it with the next deploy, and drop the default after that."
     if "removed" in named:
-        name = named["removed"]
-        return f"first give `{name}` a default and deploy that to all workers; then stop sending it, and remove it when no old message is left."
-    return "first let the task accept both forms and deploy that to all workers; send the new form with the next deploy."
+        default = f"first give `{named['removed']}` a default and deploy that to all workers"
+        return f"{default}; then stop sending it, and remove it when no old message is left."
+    return (
+        "first let the task accept both forms and deploy that to all workers; send the new form with the next deploy."
+    )
 
 
 def _names_of_renamed(differences: Sequence[Difference]) -> tuple[str, str]:

@@ -31,7 +31,7 @@ class Block(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Where an expression stands: its scope, the blocks of that scope around it, outermost first, and the order of its statement."""
+    """Where an expression stands: its scope, the blocks of that scope around it, outermost first, and its statement's order."""
 
     scope: Scope
     blocks: tuple[Block, ...]
@@ -310,12 +310,12 @@ class _Reader:
         scope = point.scope
         if name in scope.outer:
             scope = scope.module if scope.outer[name] else scope.parent or scope
-            point = Point(scope, (Block(0, is_loop=False),), point.order)  # executed when the function is called, if ever
+            point = Point(
+                scope, (Block(0, is_loop=False),), point.order
+            )  # executed when the function is called, if ever
         scope.bindings.setdefault(name, []).append(Binding(kind, node, point))
 
-    def _assign(
-        self, target: ast.expr, value: ast.expr | None, point: Point, kind: BindingKind = "value"
-    ) -> None:
+    def _assign(self, target: ast.expr, value: ast.expr | None, point: Point, kind: BindingKind = "value") -> None:
         """Bind the names in a target; without a value, to something that is not known."""
         if isinstance(target, ast.Name):
             self._bind(target.id, kind if value is not None else "opaque", value, point)
@@ -402,9 +402,9 @@ class _Reader:
 def _parts_of(target: ast.Tuple | ast.List, value: ast.expr | None, kind: BindingKind) -> Sequence[ast.expr | None]:
     """Return the values that the parts of a target get: those of a tuple of the same length, else nothing known."""
     names = target.elts
-    is_plain = isinstance(value, ast.Tuple | ast.List) and kind == "value" and len(value.elts) == len(names)
-    if is_plain and not any(isinstance(each, ast.Starred) for each in (*names, *value.elts)):
-        return value.elts
+    values = value.elts if isinstance(value, ast.Tuple | ast.List) and kind == "value" else []
+    if len(values) == len(names) and not any(isinstance(each, ast.Starred) for each in (*names, *values)):
+        return values
     return [None] * len(names)
 
 

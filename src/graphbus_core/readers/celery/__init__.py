@@ -1,4 +1,4 @@
-"""The reader of Celery: tasks and the places that send them, in every form that Celery has. The signature of a task is its schema.
+"""The reader of Celery: tasks, and the places that send them in each form of Celery. The signature of a task is its schema.
 
     scopes, packages -> evaluate (what may this expression be?) -> sends (who sends what) -> messages
 
@@ -23,7 +23,9 @@ from graphbus_core.readers.scopes import Module
 from graphbus_core.readers.seam import Project
 from graphbus_core.schema.types import ANY, UNKNOWN, Field, Type
 
-_WORDS = re.compile(rb"celery|\.delay|apply_async|\.task\b|shared_task|send_task|schedule|\.s\(|\.si\(|\.signature\(|\.subtask\(|Task\b")
+_WORDS = re.compile(
+    rb"celery|\.delay|apply_async|\.task\b|shared_task|send_task|schedule|\.s\(|\.si\(|\.signature\(|\.subtask\(|Task\b"
+)
 """A file without any of these words neither defines nor sends a task."""
 _MAKERS = frozenset({"task", "shared_task", "periodic_task", "register_task"})
 _TEST = re.compile(r"(^|/)(tests?|testing)/|(^|/)(test_[^/]*|[^/]*_tests?|conftest)\.py$")
@@ -77,7 +79,9 @@ class _Reading:
     def _read_senders(self) -> None:
         """Read the files outside of the focus that mention a task of it, under any name that a file gives it."""
         names = {name for task in self._tasks.values() for name in (task.label, task.name.rpartition(".")[2])} - {""}
-        names |= {name for path in self._focus if (module := self._read_already(path)) for name in self._aliases(module)}
+        names |= {
+            name for path in self._focus if (module := self._read_already(path)) for name in self._aliases(module)
+        }
         left = {path for path in self._project.paths if path not in self._focus and not _TEST.search(path)}
         searched: set[str] = set()
         while names - searched:
@@ -101,7 +105,9 @@ class _Reading:
         names = {task.name for task in self._tasks.values()}
         for name, bindings in module.scope.bindings.items():
             if any(each.kind in ("import", "value") for each in bindings):
-                for value in self._evaluator.member(ModuleValue(self._evaluator.packages.stem_of(module.scope.path)), name):
+                for value in self._evaluator.member(
+                    ModuleValue(self._evaluator.packages.stem_of(module.scope.path)), name
+                ):
                     is_name = isinstance(value, Text) and value.text in names
                     if is_name or (isinstance(value, Task) and value.span in self._tasks):
                         yield name
@@ -176,7 +182,9 @@ def _takes(task: Task) -> dict[str, Any]:
     named = [*((each, f"{each.arg} /") for each in given.posonlyargs), *((each, each.arg) for each in given.args)]
     defaults = [False] * (len(named) - len(given.defaults)) + [True] * len(given.defaults)
     by_position = [*zip(named, defaults, strict=True)][task.is_bound :]
-    only_by_name = [((each, each.arg), value is not None) for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    only_by_name = [
+        ((each, each.arg), value is not None) for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    ]
     fields = tuple(Field(name, ANY, not has_default) for (_, name), has_default in (*by_position, *only_by_name))
     return {
         "wanted": Type("record", fields=fields),

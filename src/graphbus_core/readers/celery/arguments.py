@@ -64,7 +64,9 @@ class Literals:
         return _UNKNOWN_NAMED
 
     def _is_dict(self, function: ast.expr, point: Point) -> bool:
-        return any(isinstance(each, External) and each.name == "builtins.dict" for each in self._values(function, point))
+        return any(
+            isinstance(each, External) and each.name == "builtins.dict" for each in self._values(function, point)
+        )
 
     def _keys(self, node: ast.Dict, point: Point) -> Arguments:
         found = NOTHING

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.readers.celery.arguments import Literals
 from graphbus_core.readers.celery.values import (
-    NOTHING,
     App,
     Bound,
     Chain,
@@ -36,7 +35,9 @@ from graphbus_core.readers.packages import Packages
 from graphbus_core.readers.scopes import Binding, FunctionNode, Imported, Module, Point, Scope, read_module
 from graphbus_core.readers.seam import Project
 
-_DECORATORS = re.compile(r"celery\.(app\.)?shared_task|celery\.(decorators\.|task\.|task\.base\.)?(periodic_)?task|celery\.task\.task")
+_DECORATORS = re.compile(
+    r"celery\.(app\.)?shared_task|celery\.(decorators\.|task\.|task\.base\.)?(periodic_)?task|celery\.task\.task"
+)
 _APP_CLASS = re.compile(r"celery\.(app\.(base\.)?)?Celery|.*celery.*\.\w*Celery\w*|.*\.\w*Celery(App)?", re.IGNORECASE)
 _TASK_CLASS = re.compile(r"(.*\.)?celery\.(.*\.)?(Periodic)?Task")
 _CURRENT_APP = re.compile(r"celery\.(_state\.|app\.)?(get_)?current_app|celery\.app\.app_or_default")
@@ -45,8 +46,11 @@ _CANVAS = re.compile(r"celery\.(canvas\.|task\.sets\.)?_?(chain|group|chord)")
 _NAMED_CELERY = re.compile(r"(?i)\w*celery\w*")
 _OUTSIDE = ("celery", "functools")
 """Packages that are never those of the project: a file may be called `celery.py`."""
-_APP_METHODS = frozenset({"send_task", "signature", "subtask", "register_task", "add_periodic_task", "_get_current_object"})
+_APP_METHODS = frozenset(
+    {"send_task", "signature", "subtask", "register_task", "add_periodic_task", "_get_current_object"}
+)
 _SIGNED = frozenset({"s", "si", "signature", "subtask", "subtask_from_request"})
+_COPIES = frozenset(f"builtins.{name}" for name in ("list", "tuple", "reversed", "sorted"))
 _CANVASES = (Signature, Chain, Group, Chord)
 _TRANSPARENT = frozenset({"property", "cached_property", "staticmethod", "classmethod", "lru_cache", "cache"})
 
@@ -197,7 +201,9 @@ class Evaluator:
             tasks = self.tasks_of_class(around)
             return () if "staticmethod" in names else tasks or (Instance(around),)
         at = point.scope.at
-        return tuple(each for each in (self.definition(node, at) if at else ()) if isinstance(each, Task) and each.is_bound)
+        return tuple(
+            each for each in (self.definition(node, at) if at else ()) if isinstance(each, Task) and each.is_bound
+        )
 
     def _of_import(self, imported: Imported, path: str) -> Values:
         if imported.level:
@@ -231,20 +237,21 @@ class Evaluator:
         return self._guarded((value, name), lambda: self._member(value, name))
 
     def _member(self, value: Value, name: str) -> Values:
+        found: Values = ()
         match value:
             case ModuleValue():
-                return self._of_module_member(value.stem, name)
+                found = self._of_module_member(value.stem, name)
             case External():
-                return _outside(f"{value.name}.{name}")
+                found = _outside(f"{value.name}.{name}")
             case App():
-                return _member_of_app(value, name)
+                found = _member_of_app(value, name)
             case ClassValue() | Instance():
-                return self._of_class_member(value, name)
+                found = self._of_class_member(value, name)
             case Task() | NamedTask():
-                return (Text(value.name),) if name == "name" and value.name else (Bound(value, name),)
+                found = (Text(value.name),) if name == "name" and value.name else (Bound(value, name),)
             case Signature() | Chain() | Group() | Chord():
-                return (Bound(value, name),)
-        return ()
+                found = (Bound(value, name),)
+        return found
 
     def _of_module_member(self, stem: str, name: str) -> Values:
         path = self.packages.path_of(stem)
@@ -266,7 +273,9 @@ class Evaluator:
         bindings = [*scope.reaching(name, scope.end), *scope.attributes.get(name, ())]
         if bindings:
             return tuple(found for each in bindings for found in self._of_binding(each))
-        return tuple(found for base in self._bases(scope) for found in self.member(base, name) if isinstance(base, ClassValue))
+        return tuple(
+            found for base in self._bases(scope) for found in self.member(base, name) if isinstance(base, ClassValue)
+        )
 
     def _bases(self, scope: Scope) -> Iterator[Value]:
         if isinstance(scope.node, ast.ClassDef) and scope.at is not None:
@@ -278,9 +287,12 @@ class Evaluator:
         yield ClassValue(scope)
         for base in self._bases(scope):
             if isinstance(base, ClassValue) and base.scope is not scope:
-                yield from self._guarded(("bases", base), lambda base=base: tuple(self._ancestors(base.scope)))
+                yield from self._guarded(("bases", base), partial(self._all_ancestors, base.scope))
             elif isinstance(base, External):
                 yield base
+
+    def _all_ancestors(self, scope: Scope) -> Values:
+        return tuple(self._ancestors(scope))
 
     # --- calls ---
 
@@ -288,48 +300,58 @@ class Evaluator:
         return tuple(found for each in self.values(node.func, point) for found in self._result(each, node, point))
 
     def _result(self, function: Value, node: ast.Call, point: Point) -> Values:
+        found: Values = ()
         match function:
             case External():
-                return self._of_external_call(function.name, node, point)
+                found = self._of_external_call(function.name, node, point)
             case Decorator():
-                return self._decorated(function, node, point)
+                found = self._decorated(function, node, point)
             case ClassValue():
-                return self._instance_of(function.scope)
+                found = self._instance_of(function.scope)
             case FunctionValue():
-                return self._returned(function.scope)
+                found = self._returned(function.scope)
             case Bound():
-                return self._of_method_call(function, node, point)
+                found = self._of_method_call(function, node, point)
             case Chord(body=None) if node.args:
-                return (Chord(function.header, self.values(node.args[0], point)),)
-        return ()
+                found = (Chord(function.header, self.values(node.args[0], point)),)
+        return found
 
     def _of_external_call(self, name: str, node: ast.Call, point: Point) -> Values:
         """Return what a call of something from elsewhere gives: an application, a signature, a canvas, a partial function."""
         first = node.args[0] if node.args else None
+        found: Values = ()
         if _CURRENT_APP.fullmatch(name) or _APP_CLASS.fullmatch(name):
-            return (App(),)
-        if _SIGNATURES.fullmatch(name):
-            return self._named_signature(node, point)
-        if found := _CANVAS.fullmatch(name):
-            return self._canvas(found[2], node, point)
-        if name == "functools.partial" and first is not None:
-            rest = self.literals.arguments_of(ast.Call(node.func, node.args[1:], node.keywords), point)
-            return tuple(Partial(each, rest, node, point) for each in self.values(first, point))
-        if name == "builtins.getattr" and len(node.args) > 1 and (attribute := self.text(node.args[1], point)):
-            return tuple(found for each in self.values(first, point) for found in self.member(each, attribute))
-        if name in ("builtins.list", "builtins.tuple", "builtins.reversed", "builtins.sorted"):
-            return self.values(first, point)
-        return ()
+            found = (App(),)
+        elif _SIGNATURES.fullmatch(name):
+            found = self._named_signature(node, point)
+        elif canvas := _CANVAS.fullmatch(name):
+            found = self._canvas(canvas[2], node, point)
+        elif name == "functools.partial":
+            found = tuple(Partial(each) for each in self.values(first, point))
+        elif name == "builtins.getattr" and len(node.args) > 1:
+            attribute = self.text(node.args[1], point)
+            found = tuple(value for each in self.values(first, point) for value in self.member(each, attribute))
+        elif name in _COPIES:
+            found = self.values(first, point)
+        return found
 
     def _canvas(self, kind: str, node: ast.Call, point: Point) -> Values:
         """Return the chain, group or chord of a call."""
-        parts = tuple(part for each in node.args for part in self._parts_of_argument(each, point, is_only=len(node.args) == 1))
+        parts = tuple(
+            part for each in node.args for part in self._parts_of_argument(each, point, is_only=len(node.args) == 1)
+        )
         if kind == "chain":
             return (Chain(parts),)
         if kind == "group":
             return (Group(parts),)
-        body = node.args[1] if len(node.args) > 1 else next((each.value for each in node.keywords if each.arg == "body"), None)
-        header = node.args[0] if node.args else next((each.value for each in node.keywords if each.arg == "header"), None)
+        body = (
+            node.args[1]
+            if len(node.args) > 1
+            else next((each.value for each in node.keywords if each.arg == "body"), None)
+        )
+        header = (
+            node.args[0] if node.args else next((each.value for each in node.keywords if each.arg == "header"), None)
+        )
         return (Chord(self._members(header, point), None if body is None else self.values(body, point)),)
 
     def _parts_of_argument(self, node: ast.expr, point: Point, *, is_only: bool) -> Iterator[Values]:
@@ -373,12 +395,34 @@ class Evaluator:
         if isinstance(owner, App):
             if name == "register_task":
                 return self._registered(node, point)
-            return self._named_signature(node, point) if name in ("signature", "subtask") else (App(),) if name[0] == "_" else ()
+            return (
+                self._named_signature(node, point)
+                if name in ("signature", "subtask")
+                else (App(),)
+                if name[0] == "_"
+                else ()
+            )
         if isinstance(owner, Signature) and name == "set":
-            return (Signature(owner.task, owner.arguments, owner.is_immutable or self.literals.is_true(node, "immutable"), owner.span),)
+            return (
+                Signature(
+                    owner.task,
+                    owner.arguments,
+                    owner.is_immutable or self.literals.is_true(node, "immutable"),
+                    owner.span,
+                ),
+            )
         if isinstance(owner, Signature) and name in ("clone", "s", "si"):
-            passed = self.literals.passed(node, point, 0) if name == "clone" else self.literals.arguments_of(node, point)
-            return (Signature(owner.task, owner.arguments.behind(passed), owner.is_immutable or name == "si", self.span(node, point)),)
+            passed = (
+                self.literals.passed(node, point, 0) if name == "clone" else self.literals.arguments_of(node, point)
+            )
+            return (
+                Signature(
+                    owner.task,
+                    owner.arguments.behind(passed),
+                    owner.is_immutable or name == "si",
+                    self.span(node, point),
+                ),
+            )
         return (owner,) if name in ("set", "clone", "on_error") else ()
 
     def _signed(self, task: Task | NamedTask, name: str, node: ast.Call, point: Point) -> Values:
@@ -452,7 +496,11 @@ class Evaluator:
         name = self._task_name(options.get("name"), node.name, scope.path)
         names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
         bind = options["bind"][0] if "bind" in options else None
-        is_bound = bind.value is True if isinstance(bind, ast.Constant) else (bind is not None or decorator.is_open) and names[:1] == ["self"]
+        is_bound = (
+            bind.value is True
+            if isinstance(bind, ast.Constant)
+            else (bind is not None or decorator.is_open) and names[:1] == ["self"]
+        )
         texts = tuple((key, self.option_text(value, point)) for key, (value, point) in options.items())
         return Task(name, node.name, self.span(node, scope.end), scope, is_bound, is_wrapped, texts)
 
@@ -466,14 +514,18 @@ class Evaluator:
         """Return the text of an option: that of a string behind a name, else that of the source."""
         return repr(text) if (text := self.text(node, point)) else ast.unparse(node)
 
-    def tasks_of_class(self, scope: Scope) -> Values:
+    def tasks_of_class(self, scope: Scope) -> tuple[Task, ...]:
         """Return the task that a class defines: a subclass of `celery.Task` with a method `run`; empty for other classes."""
-        known = self._guarded(("task", scope), lambda: tuple(self._ancestors(scope)))
+        known = self._guarded(("task", scope), partial(self._all_ancestors, scope))
         if not any(isinstance(each, External) and _TASK_CLASS.fullmatch(each.name) for each in known):
             return ()
         classes = [each.scope for each in known if isinstance(each, ClassValue)]
         run = next((each.bindings["run"][-1] for each in classes if "run" in each.bindings), None)
-        if run is None or not isinstance(run.node, ast.FunctionDef | ast.AsyncFunctionDef) or not isinstance(scope.node, ast.ClassDef):
+        if (
+            run is None
+            or not isinstance(run.node, ast.FunctionDef | ast.AsyncFunctionDef)
+            or not isinstance(scope.node, ast.ClassDef)
+        ):
             return ()
         function = self._scope_of(run.node, run.point)
         given = {name: found[-1] for name, found in scope.bindings.items() if found[-1].kind == "value"}
@@ -482,12 +534,16 @@ class Evaluator:
         is_static = any(_last_name(each) == "staticmethod" for each in run.node.decorator_list)
         texts = tuple((key, self.option_text(*value)) for key, value in options.items())
         span = self.span(scope.node, scope.end)
-        return (Task(name, scope.node.name, span, function, not is_static, len(run.node.decorator_list) > is_static, texts),)
+        return (
+            Task(name, scope.node.name, span, function, not is_static, len(run.node.decorator_list) > is_static, texts),
+        )
 
     def span(self, node: ast.expr | FunctionNode | ast.ClassDef, point: Point) -> SourceSpan:
         """Return the place of an expression, or of the first line of a definition."""
         if isinstance(node, ast.expr):
-            return SourceSpan(point.scope.path, node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
+            return SourceSpan(
+                point.scope.path, node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0
+            )
         return SourceSpan(point.scope.path, node.lineno, node.col_offset, node.lineno, node.col_offset + len(node.name))
 
     @cached_property

@@ -29,8 +29,12 @@ from graphbus_core.readers.scopes import Module, Point
 _CALLS = {"delay": False, "delay_on_commit": False, "apply_async": True, "apply_async_on_commit": True}
 """The methods that send -> whether they get the arguments as a tuple and a dictionary."""
 _EACH = {"map", "starmap", "chunks"}
-_METHODS = frozenset({*_CALLS, *_EACH, "retry", "send_task", "add_periodic_task", "link", "link_error", "on_error", "replace"})
-_MAKES = frozenset({"s", "si", "signature", "subtask", "chain", "group", "chord", "clone", "set", "Signature", "maybe_signature"})
+_METHODS = frozenset(
+    {*_CALLS, *_EACH, "retry", "send_task", "add_periodic_task", "link", "link_error", "on_error", "replace"}
+)
+_MAKES = frozenset(
+    {"s", "si", "signature", "subtask", "chain", "group", "chord", "clone", "set", "Signature", "maybe_signature"}
+)
 _AT_ONCE = frozenset({"on_commit", "call_soon", "call_later", "defer"})
 """Functions that call what they get, without arguments."""
 
@@ -94,13 +98,19 @@ class Sends:
 
     def _read_call(self, node: ast.Call, point: Point) -> None:
         """Read a call of one of the names that send or make something; calls come before those among their arguments."""
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
+        name = (
+            node.func.attr
+            if isinstance(node.func, ast.Attribute)
+            else node.func.id
+            if isinstance(node.func, ast.Name)
+            else ""
+        )
         if name in _METHODS:
             self._read_method(node, name, point)
         elif name in _MAKES:
             self._read_canvas(node, point)
-        elif isinstance(node.func, ast.Call) and _is_chord(node.func):
-            self._read_canvas(node, point)
+        elif isinstance(node.func, ast.Call | ast.BinOp):
+            self._read_called_canvas(node, point)
         elif name == "partial" and node.args:
             self._read_partial(node, point, SOMETHING)
         elif name in _AT_ONCE:
@@ -137,7 +147,9 @@ class Sends:
         span = self._span(node, point)
         if name in _CALLS:
             takes_literals = _CALLS[name]
-            given = self._literals.passed(node, point, 0) if takes_literals else self._literals.arguments_of(node, point)
+            given = (
+                self._literals.passed(node, point, 0) if takes_literals else self._literals.arguments_of(node, point)
+            )
             self._found.append(Send(task, given, span, name))
             if takes_literals:
                 self._read_links(node, point)
@@ -159,7 +171,12 @@ class Sends:
         """Return the arguments that each item of `map`, `starmap` or `chunks` becomes."""
         if name == "map":
             return RESULT
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip" and not node.keywords:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "zip"
+            and not node.keywords
+        ):
             return Arguments(len(node.args), has_rest=any(isinstance(each, ast.Starred) for each in node.args))
         if isinstance(node, ast.ListComp | ast.GeneratorExp):
             return self._literals.sequence(node.elt, point)
@@ -242,7 +259,9 @@ class Sends:
             if isinstance(method, Bound) and method.name in _CALLS and isinstance(method.owner, Task | NamedTask):
                 rest = ast.Call(node.func, node.args[1:], node.keywords)
                 is_literal = _CALLS[method.name]
-                given = self._literals.passed(rest, point, 0) if is_literal else self._literals.arguments_of(rest, point)
+                given = (
+                    self._literals.passed(rest, point, 0) if is_literal else self._literals.arguments_of(rest, point)
+                )
                 self._found.append(Send(method.owner, given.behind(more), self._span(function, point), method.name))
 
     def _read_reference(self, node: ast.Attribute, point: Point, arguments: Arguments) -> None:
@@ -264,6 +283,16 @@ class Sends:
             elif isinstance(each, Chord) and each.body is not None:
                 self._use(each.body, RESULT, "chord")
 
+    def _read_called_canvas(self, node: ast.Call, point: Point) -> None:
+        """Read `(a.s() | b.s())(1)`, which sends it, and `chord(header)(body)`."""
+        given = self._literals.arguments_of(node, point)
+        for each in self._evaluator.values(node.func, point):
+            if isinstance(each, Chord) and each.body is None and node.args:
+                complete = Chord(each.header, self._evaluator.values(node.args[0], point))
+                self._use((complete,), NOTHING, "chord")
+            elif isinstance(each, Chain | Group | Chord):
+                self._use((each,), given, "chain" if isinstance(each, Chain) else "group")
+
     def _use(self, values: Values, front: Arguments, how: str) -> None:
         """Note that signatures are sent with arguments in front."""
         for each in values:
@@ -284,7 +313,9 @@ class Sends:
 
     def _read_beat_entry(self, node: ast.Dict, point: Point) -> None:
         """Read an entry of a beat schedule: a dictionary with `task` and `schedule`."""
-        entry = {key.value: value for key, value in zip(node.keys, node.values, strict=True) if isinstance(key, ast.Constant)}
+        entry = {
+            key.value: value for key, value in zip(node.keys, node.values, strict=True) if isinstance(key, ast.Constant)
+        }
         if not {"task", "schedule"} <= entry.keys():
             return
         given = [ast.keyword(name, entry[name]) for name in ("args", "kwargs") if name in entry]
@@ -293,7 +324,9 @@ class Sends:
         for task in found:
             self._found.append(Send(task, arguments, self._span(entry["task"], point), "beat"))
         if not found:
-            self._found.append(Send(None, arguments, self._span(node, point), "beat", "the name of the task is computed"))
+            self._found.append(
+                Send(None, arguments, self._span(node, point), "beat", "the name of the task is computed")
+            )
 
     def _span(self, node: ast.expr, point: Point) -> SourceSpan:
         return self._evaluator.span(node, point)
@@ -301,10 +334,6 @@ class Sends:
 
 def _name_of(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _is_chord(call: ast.Call) -> bool:
-    return _name_of(call.func) in ("chord", "_chord")
 
 
 def _shorten(text: str) -> str:

@@ -165,9 +165,6 @@ class Partial(msgspec.Struct, frozen=True):
     """`functools.partial` of a value."""
 
     function: Value
-    arguments: Arguments
-    call: ast.Call
-    point: Point
 
 
 Value = (
