@@ -124,8 +124,8 @@ class Sends:
         reached = [self._read_bound(each, node, name, point) for each in found if isinstance(each, Bound)]
         if any(reached):
             return
-        if name == "send_task":
-            self._send_named(node, point)
+        if name in ("send_task", "add_periodic_task"):
+            self._read_app_method(node, name, point)
         elif name in _CALLS and isinstance(node.func, ast.Attribute):
             span, text = self._span(node, point), ast.unparse(node.func.value)
             self._found.append(Send(None, SOMETHING, span, name, f"which task `{_shorten(text)}` is, is not known"))
