@@ -75,12 +75,20 @@ def read_both(old: str, new: str, reader: Reader, paths: Sequence[str]) -> tuple
     kept = [{path for path in each.versions if not tops or _is_below(path, tops)} for each in (before, after)]
     focus = frozenset(path for path in kept[0] | kept[1] if before.versions.get(path) != after.versions.get(path))
     memory: dict[Hashable, object] = {}
-    states = []
-    for side, names, other in zip((before, after), kept, (after, before), strict=True):
-        found = reader.read(Project(names, side.read, focus, memory))
-        unread = (*found.unread, *_changed_submodules(side, other))
-        states.append(ReaderState(side.label, Messages(found.producers, found.consumers, unread), side.root))
-    return states[0], states[1]
+    was, now = (
+        reader.read(Project(names, side.read, focus, memory))
+        for side, names in zip((before, after), kept, strict=True)
+    )
+    return (
+        ReaderState(before.label, _complete(was, now, focus, _changed_submodules(before, after)), before.root),
+        ReaderState(after.label, _complete(now, was, focus, _changed_submodules(after, before)), after.root),
+    )
+
+
+def _complete(found: Messages, other: Messages, focus: Collection[str], unread: Sequence[Unread]) -> Messages:
+    """Return the messages of a state with the consumers of files that both states have, even if only the other needed them."""
+    shared = [each for each in other.consumers if each.span.path not in focus and each.key not in found.by_key]
+    return Messages(found.producers, (*found.consumers, *shared), (*found.unread, *unread))
 
 
 def _is_below(path: str, tops: Collection[str]) -> bool:

@@ -237,7 +237,8 @@ class _Direction:
         for each in self._misfits_of(producer, consumer, own):
             read_at = consumer.place_of(each.field)
             is_cause = is_new if each.verdict == "breaks" else is_new_text
-            is_cause = is_cause and not (producer.kind == "task" and (each.verdict, each.field) in always)
+            if producer.kind == "task":  # a message that fails within one of the builds fails without a change
+                is_cause = is_cause and (each.verdict, each.field) not in always and not (same and self._way == "back")
             yield Problem(
                 ways,
                 each.verdict,

@@ -60,10 +60,11 @@ class Packages:
 
     def _root_of(self, path: str) -> str:
         """Return the folder from which the topmost package of a file is imported; for a file in no package, its own."""
-        folder = dirname(path)
-        while folder in self._packages:
+        folder = root = dirname(path)
+        while folder:  # a folder below a package belongs to it, even without a file `__init__.py`
+            root = dirname(folder) if folder in self._packages else root
             folder = dirname(folder)
-        return folder
+        return root
 
     @cached_property
     def _folders(self) -> frozenset[str]:
