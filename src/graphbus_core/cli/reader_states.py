@@ -76,8 +76,7 @@ def read_both(old: str, new: str, reader: Reader, paths: Sequence[str]) -> tuple
     focus = frozenset(path for path in kept[0] | kept[1] if before.versions.get(path) != after.versions.get(path))
     memory: dict[Hashable, object] = {}
     was, now = (
-        reader.read(Project(names, side.read, focus, memory))
-        for side, names in zip((before, after), kept, strict=True)
+        reader.read(Project(names, side.read, focus, memory)) for side, names in zip((before, after), kept, strict=True)
     )
     return (
         ReaderState(before.label, _complete(was, now, focus, _changed_submodules(before, after)), before.root),

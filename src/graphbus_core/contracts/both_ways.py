@@ -233,12 +233,10 @@ class _Direction:
         )
         ways = _ways_of(self._way, is_stored=producer.kind in STORED and (own is not None or self._way == "back"))
         hurt = producer.name if producer.kind in ("call", "request") else consumer.name
-        always = {(each.verdict, each.field) for each in self._misfits_of(producer, own, own)} if own else ()
+        always = self._find_fields_that_always_fail(producer, consumer, own)
         for each in self._misfits_of(producer, consumer, own):
             read_at = consumer.place_of(each.field)
-            is_cause = is_new if each.verdict == "breaks" else is_new_text
-            if producer.kind == "task":  # a message that fails within one of the builds fails without a change
-                is_cause = is_cause and (each.verdict, each.field) not in always and not (same and self._way == "back")
+            is_cause = is_new and each.field not in always if each.verdict == "breaks" else is_new_text
             yield Problem(
                 ways,
                 each.verdict,
@@ -250,6 +248,14 @@ class _Direction:
                 is_cause,
                 is_mixed_up=each.is_mixed_up,
             )
+
+    def _find_fields_that_always_fail(self, producer: Producer, consumer: Consumer, own: Consumer | None) -> set[str]:
+        """Return the fields by which a task fails even within one build: that of the sender, or the old one if it sends the same."""
+        if producer.kind != "task" or own is None:
+            return set()
+        ends = [own, consumer] if self._way == "back" and self._find_same(producer) else [own]
+        found = (each for end in ends for each in self._misfits_of(producer, end, end))
+        return {each.field for each in found if each.verdict == "breaks"}
 
     def _misfits_of(self, producer: Producer, consumer: Consumer, own: Consumer | None) -> Iterator[Misfit]:
         """Yield what does not fit; of each field only the first reason."""
