@@ -22,6 +22,7 @@ from graphbus_core.readers.seam import Project, Reader
 _SUBMODULE = "160000"
 _REGULAR = ("100644", "100755")
 _WORKING_TREE = "the working tree"
+_SHALLOW = "this clone is shallow and does not have it (`git fetch --unshallow`, or `fetch-depth: 0` in a pipeline)"
 _SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__"})
 
 
@@ -144,7 +145,11 @@ def _named(name: str) -> Iterator[str]:
     except GraphBusError as error:
         if error.code not in REASONS:
             raise
-        raise UsageError("GBE171", name=revision, reason=REASONS[error.code]) from None
+        is_shallow = (
+            error.code == "GBE432" and _find_repository().git.line("rev-parse", "--is-shallow-repository") == "true"
+        )
+        reason = _SHALLOW if is_shallow else REASONS[error.code]
+        raise UsageError("GBE171", name=revision, reason=reason) from None
 
 
 def _find_repository() -> Repository:

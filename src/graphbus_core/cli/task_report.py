@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 import click
@@ -29,6 +30,7 @@ _MARKS: Mapping[TaskVerdict, tuple[str, console.Role]] = {
 _END = re.compile(r"the (old|new) ([\w.:/-]+)")
 """An end of an edge in the sentences of `misfits`."""
 _MOST_PLACES = 3
+_WIDTH = 100
 
 
 class TaskReport(NamedTuple):
@@ -72,11 +74,18 @@ def as_text(report: TaskReport) -> Iterator[str]:
 
 def as_markdown(report: TaskReport) -> Iterator[str]:
     """Yield the report for a comment on a pull request, as a code block, so that nothing in it becomes markup."""
-    text = click.unstyle("\n".join(as_text(report)))
+    lines = click.unstyle("\n".join(as_text(report))).split("\n")
+    text = "\n".join(part for line in lines for part in _wrap(line))
     fence = "```"
     while fence in text:
         fence += "`"
     yield from ("### Messages that are on their way", "", f"{fence}text", text, fence)
+
+
+def _wrap(line: str) -> list[str]:
+    """Return a line in parts that a comment shows without scrolling; the later parts are indented as the first."""
+    indent = line[: len(line) - len(line.lstrip())]
+    return wrap(line, _WIDTH, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False) or [line]
 
 
 def _remark_lines(remark: TaskRemark, report: TaskReport) -> Iterator[str]:

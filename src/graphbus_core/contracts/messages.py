@@ -102,10 +102,15 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_onl
 
 
 class Unread(msgspec.Struct, frozen=True, gc=False):
-    """A place whose messages are not known, and why in one clause."""
+    """A place whose messages are not known, and why in one clause; an empty span stands for a whole file or folder."""
 
     span: SourceSpan
     why: str
+
+    @property
+    def is_file(self) -> bool:
+        """True for a whole file or folder."""
+        return (self.span.line, self.span.column) == (self.span.end_line, self.span.end_column)
 
 
 class Messages(msgspec.Struct, frozen=True, dict=True):

@@ -101,6 +101,7 @@ class _Comparing:
         self._old = {each.channel: each for each in old.consumers}
         self._new = {each.channel: each for each in new.consumers}
         self._sent = [{each.channel for each in side.producers} for side in (old, new)]
+        self._unread = [{each.span.path for each in side.unread if each.is_file} for side in (old, new)]
         self._problems = problems
         self._moved = self._find_moved(old, new)
 
@@ -110,9 +111,9 @@ class _Comparing:
             old, new = self._old.get(name), self._new.get(name)
             if old and new:
                 yield from self._remark_on_change(old, new)
-            elif old:
+            elif old and old.span.path not in self._unread[1]:
                 yield self._remark_on_gone(old, self._new.get(self._moved.get(name, "")))
-            elif new and name not in self._moved.values() and name in self._sent[1]:
+            elif new and new.span.path not in self._unread[0] and self._is_new(name):
                 yield self._remark_on_new(new)
 
     # --- a task that both builds have -----------------------------------------------------------------
@@ -153,6 +154,8 @@ class _Comparing:
         if new is None:
             gone = Difference("gone", "", "was removed")
             plan = _GONE_PLAN if forward else "No send of it was found here; make sure that nothing else sends it."
+            if self._unread[1]:
+                verdict, plan = "unknown", "It may be in a file that cannot be read, or in a submodule."
             return TaskRemark(old.channel, verdict, (gone,), old, None, forward, order="writers first", plan=plan)
         back = self._breaks(new.channel, "back")
         is_derived = "name" not in new.options
@@ -165,6 +168,10 @@ class _Comparing:
     def _remark_on_new(self, new: Consumer) -> TaskRemark:
         added = Difference("new", "", "is new, and sent already")
         return TaskRemark(new.channel, "note", (added,), None, new, order="readers first", plan=_NEW_PLAN)
+
+    def _is_new(self, name: str) -> bool:
+        """True for a task of the new build that it sends, and that had no other name before."""
+        return name in self._sent[1] and name not in self._moved.values()
 
     def _find_moved(self, old: Messages, new: Messages) -> dict[str, str]:
         """Return old name -> new name of tasks that were moved or renamed.

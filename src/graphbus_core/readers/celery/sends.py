@@ -16,6 +16,7 @@ from graphbus_core.readers.celery.values import (
     Bound,
     Chain,
     Chord,
+    External,
     Group,
     NamedTask,
     Partial,
@@ -127,8 +128,10 @@ class Sends:
         if name in ("send_task", "add_periodic_task"):
             self._read_app_method(node, name, point)
         elif name in _CALLS and isinstance(node.func, ast.Attribute):
-            span, text = self._span(node, point), ast.unparse(node.func.value)
-            self._found.append(Send(None, SOMETHING, span, name, f"which task `{_shorten(text)}` is, is not known"))
+            text = _shorten(ast.unparse(node.func.value))
+            is_outside = any(isinstance(each, External) for each in self._evaluator.values(node.func.value, point))
+            why = f"`{text}` is defined elsewhere" if is_outside else f"what `{text}` is depends on the run"
+            self._found.append(Send(None, SOMETHING, self._span(node, point), name, why))
 
     def _read_bound(self, method: Bound, node: ast.Call, name: str, point: Point) -> bool:
         """Read a call of a method of a task, signature or application; False if it is none of these."""
