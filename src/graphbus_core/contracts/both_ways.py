@@ -250,7 +250,7 @@ class _Direction:
             )
 
     def _find_fields_that_always_fail(self, producer: Producer, consumer: Consumer, own: Consumer | None) -> set[str]:
-        """Return the fields by which a task fails even within one build: that of the sender, or an old one that sends the same."""
+        """Return the fields by which a task fails even within one build: the sender, or an old one that sends the same."""
         if producer.kind != "task" or own is None:
             return set()
         ends = [own, consumer] if self._way == "back" and self._find_same(producer) else [own]
