@@ -250,10 +250,10 @@ class _Direction:
             )
 
     def _find_fields_that_always_fail(self, producer: Producer, consumer: Consumer, own: Consumer | None) -> set[str]:
-        """Return the fields by which a task fails even within one build: the sender, or an old one that sends the same."""
+        """Return the fields by which a task fails without a change: old messages in the old build, or equal ones in both."""
         if producer.kind != "task" or own is None:
             return set()
-        ends = [own, consumer] if self._way == "back" and self._find_same(producer) else [own]
+        ends = [own] if self._way == "forward" else [consumer] if self._find_same(producer) else []
         found = (each for end in ends for each in self._misfits_of(producer, end, end))
         return {each.field for each in found if each.verdict == "breaks"}
 

@@ -12,10 +12,11 @@ from typing import Literal, NamedTuple
 
 from graphbus_core.contracts.both_ways import BothWays, Order, Problem, compare_both_ways
 from graphbus_core.contracts.messages import Consumer, Messages
+from graphbus_core.contracts.misfits import find_misfits
 
 TaskVerdict = Literal["breaks", "unknown", "note"]
 Change = Literal[
-    "added", "required", "removed", "renamed", "by name", "order", "rest", "moved", "gone", "new", "options"
+    "added", "required", "removed", "renamed", "by name", "order", "rest", "moved", "gone", "new", "send", "options"
 ]
 
 _NARROWING: frozenset[Change] = frozenset({"required", "removed", "renamed", "by name", "order", "rest"})
@@ -102,6 +103,7 @@ class _Comparing:
         self._new = {each.channel: each for each in new.consumers}
         self._sent = [{each.channel for each in side.producers} for side in (old, new)]
         self._unread = [{each.span.path for each in side.unread if each.is_file} for side in (old, new)]
+        self._new_producers = new.producers
         self._problems = problems
         self._moved = self._find_moved(old, new)
 
@@ -121,7 +123,11 @@ class _Comparing:
     def _remark_on_change(self, old: Consumer, new: Consumer) -> Iterator[TaskRemark]:
         differences = tuple(find_differences(old, new))
         forward, back = self._breaks(old.channel, "forward"), self._breaks(old.channel, "back")
-        if forward or back:
+        if any(self._fails_in_new(each, new) for each in back):
+            wrong = Difference("send", "", "a new send fits neither the old nor the new task")
+            plan = "Correct this send; no order of deploys helps."
+            yield TaskRemark(old.channel, "breaks", (*differences, wrong), old, new, forward, back, "none", plan)
+        elif forward or back:
             order = _order_of(forward, back)
             plan = _plan_for(order, differences, back)
             yield TaskRemark(old.channel, "breaks", differences, old, new, forward, back, order, plan)
@@ -129,6 +135,11 @@ class _Comparing:
             yield from self._remark_on_unseen(old, new, differences)
         elif routing := [each for each in differences if each.change == "options"]:
             yield TaskRemark(old.channel, "note", tuple(routing), old, new, plan=_ROUTING_PLAN)
+
+    def _fails_in_new(self, problem: Problem, task: Consumer) -> bool:
+        """True if what the new build sends at this place fails in the new build as well."""
+        sent = (each for each in self._new_producers if each.span == problem.sent_at and each.channel == task.channel)
+        return any(found.verdict == "breaks" for each in sent for found in find_misfits(each, task, ("", "")))
 
     def _remark_on_unseen(
         self, old: Consumer, new: Consumer, differences: tuple[Difference, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -124,14 +124,21 @@ class _Reading:
 
     def _consumers(self) -> Iterator[Consumer]:
         """Yield each task once; of one that is defined twice in different ways, it is not known what it takes."""
+        for same in self._definitions().values():
+            first = same[0]
+            yield (
+                replace(first, wanted=UNKNOWN, positions=(), is_closed=False, takes_rest=True)
+                if _differ(same)
+                else first
+            )
+
+    def _definitions(self) -> dict[str, list[Consumer]]:
+        """Return name -> its definitions."""
         found: dict[str, list[Consumer]] = {}
         for task in self._tasks.values():
             consumer = self._consumer(task)
             found.setdefault(consumer.channel, []).append(consumer)
-        for same in found.values():
-            first = same[0]
-            is_clear = all((each.wanted, each.positions) == (first.wanted, first.positions) for each in same)
-            yield first if is_clear else replace(first, wanted=UNKNOWN, positions=(), is_closed=False, takes_rest=True)
+        return found
 
     def _consumer(self, task: Task) -> Consumer:
         return Consumer(
@@ -141,15 +148,18 @@ class _Reading:
 
     def _unread(self, sends: Iterable[Send]) -> Iterator[Unread]:
         """Yield what could not be read: files of the focus, sends to an unknown task, and tasks whose name is computed."""
-        for path, why in sorted(self._evaluator.unreadable.items()):
+        for path, (why, line) in sorted(self._evaluator.unreadable.items()):
             if path in self._focus:
-                yield Unread(SourceSpan(path, 1, 0, 1, 0), f"the file cannot be read: {why}")
+                yield Unread(SourceSpan(path, line, 0, line, 0), f"the file cannot be read: {why}")
         for each in sends:
             if each.task is None:
                 yield Unread(each.span, each.why)
         for task in self._tasks.values():
             if not task.name:
                 yield Unread(task.span, "the name of the task is computed")
+        for name, same in self._definitions().items():
+            if _differ(same):
+                yield Unread(same[-1].span, f"{name} is defined twice, and it is not known which one is used")
 
 
 def _only_tasks(values: Iterable[Value]) -> Iterator[Task]:
@@ -164,6 +174,11 @@ def _names_in(node: ast.expr) -> Iterator[str]:
         node = node.value if isinstance(node, ast.Attribute) else node.func
     if isinstance(node, ast.Name):
         yield node.id
+
+
+def _differ(same: Sequence[Consumer]) -> bool:
+    """True if definitions of a task take different arguments."""
+    return len({(each.wanted, each.positions, each.is_closed, each.takes_rest) for each in same}) > 1
 
 
 def _key_of(task: Task | NamedTask | None) -> str:

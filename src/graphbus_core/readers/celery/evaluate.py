@@ -60,13 +60,13 @@ class Evaluator:
 
     Attributes:
         packages: Its modules.
-        unreadable: Path -> why the file could not be read.
+        unreadable: Path -> why the file could not be read, and the line.
     """
 
     def __init__(self, project: Project) -> None:
         self._project = project
         self.packages = Packages(project.paths)
-        self.unreadable: dict[str, str] = {}
+        self.unreadable: dict[str, tuple[str, int]] = {}
         self._modules: dict[str, Module | None] = {}
         self._known: dict[ast.AST, Values] = {}
         self._open: set[object] = set()
@@ -78,8 +78,8 @@ class Evaluator:
             try:
                 self._modules[path] = self._project.once(read_module, path)
             except (SyntaxError, ValueError, RecursionError, OSError) as failure:
-                line = f", line {failure.lineno}" if isinstance(failure, SyntaxError) and failure.lineno else ""
-                self.unreadable[path] = f"{getattr(failure, 'msg', None) or type(failure).__name__}{line}"
+                reason = getattr(failure, "msg", None) or type(failure).__name__
+                self.unreadable[path] = reason, getattr(failure, "lineno", None) or 1
                 self._modules[path] = None
         return self._modules[path]
 

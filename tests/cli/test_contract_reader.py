@@ -1,0 +1,247 @@
+"""`graphbus contract diff --reader celery` in repositories as they are, and in every format."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.cli import main
+from tests.project_files import write_project
+from tests.unit.editing.git_project import commit_files, git, make_repository
+
+TASKS = """
+from celery import shared_task
+
+@shared_task
+def charge(order_id, amount):
+    return order_id
+
+@shared_task
+def refund(order_id):
+    return order_id
+"""
+VIEWS = """
+from shop.tasks import charge
+
+def pay(order):
+    charge.delay(order.id, order.total)
+"""
+CHANGED = {
+    "shop/tasks.py": TASKS.replace("amount)", "amount, currency)"),
+    "shop/views.py": VIEWS.replace("order.total", 'order.total, currency="EUR"'),
+}
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a task and a send, on main; the working directory is its top."""
+    root = make_repository(tmp_path / "repo", {"shop/__init__.py": "", "shop/tasks.py": TASKS, "shop/views.py": VIEWS})
+    monkeypatch.chdir(root)
+    return root
+
+
+def compared(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """The exit status, and what was printed in either stream."""
+    status = main(["contract", "diff", "--reader", "celery", *arguments])
+    done = capsys.readouterr()
+    return status, done.out + done.err
+
+
+# --- what it says ------------------------------------------------------------------------------
+
+
+def test_a_change_that_breaks_is_told_with_both_places_and_the_steps(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_project(repository, CHANGED)
+    status, text = compared(capsys, "main")
+    assert status == 3
+    for part in (
+        "✗ shop.tasks.charge: `currency` was added without a default.",
+        "was charge(order_id, amount) at shop/tasks.py:",
+        "is  charge(order_id, amount, currency) at shop/tasks.py:",
+        "Old messages, retries included, fail on new workers: the new task needs 'currency'",
+        "New messages fail on old workers, also after a rollback: the old task does not take 'currency'",
+        "(shop/views.py:4)",
+        "first give `currency` a default and deploy that to all workers",
+    ):
+        assert part in text
+
+
+def test_every_format_has_the_task_and_the_same_status(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_project(repository, CHANGED)
+    found = {form: compared(capsys, "main", "--format", form) for form in ("json", "github", "markdown", "sarif")}
+    assert {status for status, _ in found.values()} == {3}
+    document = json.loads(found["json"][1])
+    assert (document["summary"]["breaks"], document["remarks"][0]["order"]) == (1, "two steps")
+    assert found["github"][1].startswith("::error file=shop/tasks.py,line=")
+    assert "```text" in found["markdown"][1]
+    assert max(map(len, found["markdown"][1].splitlines())) <= 100
+    result = json.loads(found["sarif"][1])["runs"][0]["results"][0]
+    assert result["ruleId"] == "task-breaks"
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "shop/tasks.py"
+
+
+def test_allowed_breaks_are_warnings_and_end_well(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_project(repository, CHANGED)
+    status, text = compared(capsys, "main", "--allow-breaking", "--format", "github")
+    assert (status, text[:9]) == (0, "::warning")
+
+
+def test_a_change_that_breaks_nothing_says_how_far_it_looked(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_project(repository, {"shop/tasks.py": TASKS.replace("return order_id", "return None")})
+    assert compared(capsys, "main")[1].splitlines()[-1] == (
+        "✓ 2 tasks and 1 send that the change touches: each build can handle the messages of the other one."
+    )
+    assert compared(capsys, "main", "--path", "docs")[1].splitlines()[-1] == "✓ The change touches no task and no send."
+
+
+def test_two_folders_are_compared_without_git(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = write_project(tmp_path / "old", {"shop/tasks.py": TASKS, "shop/views.py": VIEWS})
+    new = write_project(tmp_path / "new", {"shop/tasks.py": TASKS, "shop/views.py": VIEWS, **CHANGED})
+    assert compared(capsys, str(old), str(new))[0] == 3
+    assert compared(capsys, str(old), str(old))[0] == 0
+
+
+# --- which states ------------------------------------------------------------------------------
+
+
+def test_it_starts_where_the_branch_left_the_other_one(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git(repository, "switch", "-q", "-c", "mine")
+    commit_files(repository, {"README.md": "mine"})
+    git(repository, "switch", "-q", "main")
+    commit_files(repository, CHANGED)
+    git(repository, "switch", "-q", "mine")
+    status, text = compared(capsys, "main")
+    assert (status, text.splitlines()[0].startswith("where HEAD left main (")) == (0, True)
+    assert compared(capsys, "mine", "main")[0] == 3
+
+
+def test_a_merge_is_compared_with_each_of_its_parents(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git(repository, "switch", "-q", "-c", "mine")
+    commit_files(repository, CHANGED)
+    git(repository, "switch", "-q", "main")
+    commit_files(repository, {"README.md": "others"})
+    git(repository, "merge", "-q", "--no-edit", "mine")
+    assert (compared(capsys, "HEAD^1")[0], compared(capsys, "HEAD^2")[0]) == (3, 0)
+
+
+def test_files_that_git_does_not_know_yet_count(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_project(repository, {"shop/admin.py": VIEWS.replace("pay", "again").replace(", order.total", "")})
+    status, text = compared(capsys, "main")
+    assert status == 3
+    assert "✗ shop.tasks.charge: a new send fits neither the old nor the new task." in text
+    assert "Correct this send; no order of deploys helps." in text
+
+
+def test_a_folder_below_the_top_sees_the_whole_repository(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_project(repository, CHANGED)
+    monkeypatch.chdir(repository / "shop")
+    status, text = compared(capsys, "main")
+    assert (status, "at tasks.py:" in text) == (3, True)
+
+
+# --- bad input ---------------------------------------------------------------------------------
+
+
+def test_no_repository_no_commit_and_no_reader_are_told(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, text = compared(capsys, "nowhere")
+    assert (status, "the repository has no such commit" in text) == (2, True)
+    status, text = compared(capsys, "main", "--reader", "selery")
+    assert (status, "Did you mean 'celery'?" in text) == (2, True)
+    status, text = compared(capsys, "main", "--check-version")
+    assert (status, "does not go with --reader" in text) == (2, True)
+    (tmp_path / "bare").mkdir()
+    monkeypatch.chdir(tmp_path / "bare")
+    status, text = compared(capsys, "main")
+    assert (status, "there is no git repository here" in text) == (2, True)
+
+
+def test_a_shallow_clone_says_that_it_is_one(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_files(repository, CHANGED)
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{repository}", "shallow")
+    monkeypatch.chdir(tmp_path / "shallow")
+    status, text = compared(capsys, "HEAD~1")
+    assert (status, "this clone is shallow" in text) == (2, True)
+
+
+@pytest.mark.parametrize("broken", ["old", "new"])
+def test_a_file_that_does_not_parse_is_unknown_and_its_tasks_are_not_gone(
+    broken: str, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torn = {"shop/tasks.py": TASKS + "def torn(:\n"}
+    if broken == "old":
+        commit_files(repository, torn)
+        write_project(repository, {"shop/tasks.py": TASKS})
+    else:
+        write_project(repository, torn)
+    status, text = compared(capsys, "HEAD")
+    assert status == 0
+    assert "✓" not in text
+    assert "was removed" not in text
+    assert "the file cannot be read: invalid syntax (shop/tasks.py:10)" in text
+
+
+def test_a_file_that_does_not_parse_and_did_not_change_is_no_matter(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit_files(repository, {"shop/torn.py": "from shop.tasks import charge\ndef torn(:\n"})
+    write_project(repository, {"shop/tasks.py": TASKS.replace("return order_id", "return None")})
+    assert "✓ 2 tasks" in compared(capsys, "HEAD")[1]
+
+
+def test_a_task_that_is_defined_twice_takes_what_is_not_known(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twice = '\n@shared_task(name="shop.tasks.charge")\ndef other(order_id):\n    pass\n'
+    write_project(repository, {"shop/tasks.py": TASKS + twice})
+    status, text = compared(capsys, "main")
+    assert status == 0
+    assert "✓" not in text
+    assert "shop.tasks.charge is defined twice" in text
+
+
+def test_a_name_that_is_computed_is_unknown(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = TASKS.replace("@shared_task\ndef charge", "@shared_task(name=PREFIX + '.charge')\ndef charge")
+    commit_files(repository, {"shop/tasks.py": named})
+    write_project(repository, {"shop/tasks.py": named.replace("return order_id", "return None")})
+    status, text = compared(capsys, "main")
+    assert (status, "✓" in text) == (0, False)
+    assert "the name of the task is computed (shop/tasks.py:" in text
+
+
+def test_a_submodule_that_changed_is_unknown(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = make_repository(tmp_path / "other", {"jobs.py": TASKS})
+    person = {"GIT_ALLOW_PROTOCOL": "file"}
+    git(repository, "submodule", "add", "-q", str(other), "jobs", **person)
+    git(repository, "commit", "-qm", "jobs")
+    commit_files(other, {"jobs.py": "pass"}, "changed")
+    git(repository / "jobs", "pull", "-q", **person)
+    git(repository, "commit", "-qam", "newer jobs")
+    status, text = compared(capsys, "HEAD~1")
+    assert (status, "✓" in text) == (0, False)
+    assert "a submodule that has changed" in text
+
+
+def test_nothing_of_the_project_is_imported(repository: Path) -> None:
+    commit_files(repository, {"shop/tasks.py": TASKS + "open('imported', 'w').close()\n", "celery.py": "1 / 0\n"})
+    write_project(repository, CHANGED)
+    command = [BIN / "graphbus", "contract", "diff", "--reader", "celery", "HEAD"]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert not (repository / "imported").exists()
