@@ -93,7 +93,7 @@ def sources(folder: Path) -> dict[Path, bytes]:
 
 def test_every_folder_of_examples_is_tried() -> None:
     """That with programs in other languages is negotiated in tests/protocol/test_sessions.py."""
-    assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == {*SEEN, "other_languages"}
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == {*SEEN, "other_languages", "celery"}
 
 
 def test_the_commands_of_an_examples_readme_work(name: str, folder: Path) -> None:

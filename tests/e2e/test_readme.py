@@ -29,6 +29,7 @@ PROGRAMS = ("curl",)
         "docs/runtime.md",
         "docs/contracts-at-run-time.md",
         "docs/contracts.md",
+        "docs/celery.md",
         "docs/state-and-dead-letters.md",
         "docs/middleware.md",
         "docs/testing.md",

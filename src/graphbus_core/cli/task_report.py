@@ -74,8 +74,7 @@ def as_text(report: TaskReport) -> Iterator[str]:
 
 def as_markdown(report: TaskReport) -> Iterator[str]:
     """Yield the report for a comment on a pull request, as a code block, so that nothing in it becomes markup."""
-    lines = click.unstyle("\n".join(as_text(report))).split("\n")
-    text = "\n".join(part for line in lines for part in _wrap(line))
+    text = "\n".join(part for line in as_text(report) for part in _wrap(click.unstyle(line)))
     fence = "```"
     while fence in text:
         fence += "`"
@@ -92,7 +91,7 @@ def _remark_lines(remark: TaskRemark, report: TaskReport) -> Iterator[str]:
     mark = style(*_MARKS[remark.verdict])
     yield f"{mark} {style(sanitize(remark.task), 'strong')}: {sanitize(_differences_of(remark))}."
     lines = [*_signature_lines(remark, report), *_hurt_lines(remark, report), remark.plan]
-    yield from (f"    {sanitize(line)}" for line in lines if line)
+    yield from (part for line in lines if line for part in _wrap(f"    {sanitize(line)}"))
 
 
 def _differences_of(remark: TaskRemark) -> str:

@@ -173,7 +173,8 @@ class _Comparing:
         why = "its name comes from its module and function" if is_derived else "its `name` changed"
         moved = Difference("moved", "", f"is called {new.channel} now, because {why}")
         differences = (moved, *find_differences(old, new))
-        plan = f'Set `name="{old.channel}"` on it, and nothing fails. Or keep a task under the old name until no message is left.'
+        rest = "then compare again" if any(each.change in _NARROWING for each in differences) else "and nothing fails"
+        plan = f'Set `name="{old.channel}"` on it, {rest}. Or keep a task under the old name until no message is left.'
         return TaskRemark(old.channel, verdict, differences, old, new, forward, back, "two steps", plan)
 
     def _remark_on_new(self, new: Consumer) -> TaskRemark:

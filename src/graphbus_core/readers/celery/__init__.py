@@ -57,6 +57,7 @@ class _Reading:
         if self._project.focus is not None:
             self._read_senders()
         sends = [each for each in self._sends.finish() if each.span.path in self._focus or _key_of(each.task) in wanted]
+        sends.sort(key=lambda each: (each.span.path, each.span.line, each.span.column))
         self._tasks.update((each.task.span, each.task) for each in sends if isinstance(each.task, Task))
         producers = tuple(self._producer(each) for each in sends if each.task is not None)
         return Messages(producers, tuple(self._consumers()), tuple(self._unread(sends)))
