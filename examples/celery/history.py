@@ -54,6 +54,7 @@ app.conf.beat_schedule = {
     "nightly": {"task": "shop.tasks.clean_up", "schedule": 86400, "kwargs": {"days": 7}},
 }
 '''
+_IMPORTS = "from shop.mail import send_receipt\nfrom shop.tasks import charge"
 BRANCHES = {
     "a-currency": [
         ("tasks.py", "order_id, amount)", "order_id, amount, currency)"),
@@ -65,7 +66,7 @@ BRANCHES = {
     "a-module-of-its-own": [
         ("tasks.py", f"{RECEIPT}\n\n", ""),
         ("mail.py", "", f'"""Mail."""\n\nfrom celery import shared_task\n\n\n{RECEIPT}'),
-        ("views.py", "from shop.tasks import charge, send_receipt", "from shop.mail import send_receipt\nfrom shop.tasks import charge"),
+        ("views.py", "from shop.tasks import charge, send_receipt", _IMPORTS),
     ],
     "a-comment": [("tasks.py", "Take money for an order.", "Take the money for an order, once.")],
 }  # fmt: skip

@@ -102,7 +102,10 @@ class _Comparing:
         self._old = {each.channel: each for each in old.consumers}
         self._new = {each.channel: each for each in new.consumers}
         self._sent = [{each.channel for each in side.producers} for side in (old, new)]
-        self._unread = [{each.span.path for each in side.unread if each.is_file} for side in (old, new)]
+        self._unread = [
+            {each.span.path for each in side.unread if each.is_file and each.span.path.endswith(".py")}
+            for side in (old, new)
+        ]
         self._new_producers = new.producers
         self._problems = problems
         self._moved = self._find_moved(old, new)
@@ -166,7 +169,7 @@ class _Comparing:
             gone = Difference("gone", "", "was removed")
             plan = _GONE_PLAN if forward else "No send of it was found here; make sure that nothing else sends it."
             if self._unread[1]:
-                verdict, plan = "unknown", "It may be in a file that cannot be read, or in a submodule."
+                verdict, plan = "unknown", "It may be in a file that cannot be read."
             return TaskRemark(old.channel, verdict, (gone,), old, None, forward, order="writers first", plan=plan)
         back = self._breaks(new.channel, "back")
         is_derived = "name" not in new.options
