@@ -45,7 +45,7 @@ class _Reading:
         self._sends = Sends(self._evaluator)
         self._tasks: dict[SourceSpan, Task] = {}
         paths = project.paths if project.focus is None else project.paths & project.focus
-        self._focus = {path for path in paths if not _TEST.search(path)}
+        self._focus = {path for path in paths if self._is_imported(path)}
 
     def messages(self) -> Messages:
         """Return what is in the focus, and everything that is sent to the tasks in it."""
@@ -61,6 +61,11 @@ class _Reading:
         self._tasks.update((each.task.span, each.task) for each in sends if isinstance(each.task, Task))
         producers = tuple(self._producer(each) for each in sends if each.task is not None)
         return Messages(producers, tuple(self._consumers()), tuple(self._unread(sends)))
+
+    def _is_imported(self, path: str) -> bool:
+        """True for the files that are part of the program: no tests, and no module beside a package of the same name."""
+        packages = self._evaluator.packages
+        return not _TEST.search(path) and packages.path_of(packages.stem_of(path)) == path
 
     # --- tasks ---
 
@@ -83,7 +88,7 @@ class _Reading:
         names |= {
             name for path in self._focus if (module := self._read_already(path)) for name in self._aliases(module)
         }
-        left = {path for path in self._project.paths if path not in self._focus and not _TEST.search(path)}
+        left = {path for path in self._project.paths if path not in self._focus and self._is_imported(path)}
         searched: set[str] = set()
         while names - searched:
             words = [name.encode() for name in sorted(names - searched)]
