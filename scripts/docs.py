@@ -2,16 +2,18 @@
 
     python -m scripts.docs
 
-The API reference is written to docs/api/ first. Afterwards the search index is reduced: of the reference section it keeps the
-titles of pages and the names that readers look up, so that a search finds what explains a term before what lists it.
+The API reference is written to docs/api/ first. Afterwards the search index is reduced and sorted, so that a search
+finds what explains a term before what lists it, and the first paragraph of each page becomes its description.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -22,15 +24,22 @@ from urllib.parse import unquote, urlsplit
 from scripts import api
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCS = ROOT / "docs"
-SITE = ROOT / "site"
-CONFIG = ROOT / "zensical.toml"
-REFERENCE = "Reference"
-"""The section of the navigation whose text is not searched."""
-KEPT_LEVELS: dict[str, set[int]] = {
-    "adr/index.": {1}, "adr/": set(), "api/index.": {1}, "api/": {2}, "cli.": {1, 3}, "configuration.": {1, 2}, "errors.": {1, 3},
+REPORT_STYLE = ROOT / "src" / "graphbus_core" / "cli" / "report" / "style.css"
+LISTS: dict[str, set[int]] = {
+    "index.": set(), "adr/index.": {1}, "adr/": set(), "api/index.": {1}, "api/": {2}, "architecture.": {1}, "changelog.": {1},
+    "cli.": {1, 3}, "configuration.": {1, 2}, "contributing.": {1}, "errors.": {1, 3}, "guarantees.": {1},
+    "names-in-the-seeds.": {1}, "newcomer-walk.": {1}, "performance.": {1}, "reading.": {1}, "rules/index.": {1}, "rules/GB": {1},
 }  # fmt: skip
-"""The levels of their headings that the search keeps: titles, and names to look up (classes, commands, settings, codes)."""
+"""Pages that list -> the levels of their headings that the search keeps: titles and names to look up (classes, commands, codes).
+The text of all other pages, which explain, is searched whole.
+"""
+MAX_DESCRIPTION = 160
+FIRST_PARAGRAPH = re.compile(r"</h1>.*?<p>(.*?)</p>", re.DOTALL)
+DESCRIPTION = re.compile(r'(<meta name="description" content=")[^"]*(">)')
+TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+CELL_CODE = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
+WORD = re.compile(r"\S*[^\w\s]\S*")
+"""A word that a browser may break at its hyphens, slashes or dots."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -52,14 +61,46 @@ class Page(HTMLParser):
                 self.links.append(value)
 
 
-def build() -> list[str]:
+def build(root: Path) -> list[str]:
     """Run the site generator; its warnings, without colours and without its traceback."""
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    finished = subprocess.run(
+        command, cwd=root, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
     said = COLOUR.sub("", finished.stdout + finished.stderr).partition("Traceback")[0]
     if finished.returncode or "warning" in said.lower():
         return [f"zensical: {said.strip()}"]
     return []
+
+
+def palette(style: str) -> str:
+    """The rule that names the colours and fonts of the report, for the pages of the documentation."""
+    return style[style.index(":root {") : style.index("}") + 1] + "\n"
+
+
+def finish_pages(site: Path) -> None:
+    """Describe each page by its first paragraph, and let no browser break a word of code in a table, such as `--against`."""
+    for path in site.rglob("*.html"):
+        page = path.read_text(encoding="utf-8")
+        if first := FIRST_PARAGRAPH.search(page):
+            page = DESCRIPTION.sub(lambda tag, text=first[1]: tag[1] + _summary(text) + tag[2], page, count=1)
+        page = TABLE.sub(
+            lambda table: CELL_CODE.sub(lambda code: WORD.sub(r'<span class="word">\g<0></span>', code[0]), table[0]),
+            page,
+        )
+        path.write_text(page, encoding="utf-8")
+
+
+def _summary(paragraph: str) -> str:
+    """Plain text, with HTML escaped: whole sentences up to 160 characters, or whole words of a longer sentence."""
+    text = " ".join(re.sub(r"<[^>]*>", "", paragraph).split()).replace('"', "&quot;")
+    sentences = re.split(r"(?<=[.:]) ", text)
+    kept = sentences[0]
+    for sentence in sentences[1:]:
+        if len(f"{kept} {sentence}") > MAX_DESCRIPTION:
+            break
+        kept = f"{kept} {sentence}"
+    return kept if len(kept) <= MAX_DESCRIPTION else textwrap.shorten(kept, MAX_DESCRIPTION, placeholder=" …")
 
 
 def dead_links(site: Path) -> list[str]:
@@ -80,28 +121,38 @@ def dead_links(site: Path) -> list[str]:
     return found
 
 
-def reduce_search(site: Path, nav: list[dict[str, object]]) -> None:
-    """Take the text of the reference section out of the search index, and those of its headings that are no names."""
+def reduce_search(site: Path) -> None:
+    """Put what explains first in the search index; of pages that list, keep the names that no other page explains."""
     path = site / "search.json"
     index = json.loads(path.read_text(encoding="utf-8"))
-    explained = {page.removesuffix("md") for page in pages_of([entry for entry in nav if REFERENCE not in entry])}
-    index["items"] = [
-        item if is_explained else item | {"text": ""}
-        for item in index["items"]
-        if (is_explained := item["location"].partition("html")[0] in explained) or item["level"] in _kept_levels(item)
-    ]
+    explained = [item for item in index["items"] if _kept_levels(item) is None]
+    words = {word for item in explained for word in re.findall(r"\w+", f"{item['title']} {item['text']}")}
+    index["items"] = explained + [_listed(item) for item in index["items"] if _is_listed(item, words)]
     path.write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
 
 
-def _kept_levels(item: dict[str, Any]) -> set[int]:
-    return next((levels for page, levels in KEPT_LEVELS.items() if item["location"].startswith(page)), {1})
+def _kept_levels(item: dict[str, Any]) -> set[int] | None:
+    return next((levels for page, levels in LISTS.items() if item["location"].startswith(page)), None)
+
+
+def _is_listed(item: dict[str, Any], explained_words: set[str]) -> bool:
+    """True for a title or name of a page that lists: but no name of the API that is explained, and no command of a command."""
+    is_known = item["location"].startswith("api/") and item["title"] in explained_words
+    is_part = item["location"].startswith("cli.") and item["title"].count(" ") > 1
+    return item["level"] in (_kept_levels(item) or set()) and not is_known and not is_part
+
+
+def _listed(item: dict[str, Any]) -> dict[str, Any]:
+    """An entry without text. A name of the API says that it is one, so that `GateConfig` does not come before "The gate"."""
+    is_name = item["location"].startswith("api/") and item["level"] > 1
+    return item | {"text": "", "title": f"API: {item['title']}" if is_name else item["title"]}
 
 
 def unsearchable(site: Path, nav: list[dict[str, object]]) -> list[str]:
-    """Pages outside the reference section of which the search finds no text."""
+    """Pages that explain of which the search finds no text."""
     items = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
     found = {item["location"].partition("#")[0] for item in items if item["text"]}
-    pages = pages_of([entry for entry in nav if REFERENCE not in entry])
+    pages = [page for page in pages_of(nav) if not page.startswith(tuple(LISTS))]
     return [f"the search finds no text of {page}" for page in pages if page.removesuffix("md") + "html" not in found]
 
 
@@ -151,17 +202,28 @@ def pages_of(nav: object) -> Iterator[str]:
             yield from pages_of(value)
 
 
+def make(root: Path) -> list[str]:
+    """Build the site of the checkout in `root` into its folder site/; what is wrong with it."""
+    docs, site, config = root / "docs", root / "site", root / "zensical.toml"
+    api.write(docs / "api")
+    (root / "theme" / "assets" / "palette.css").write_text(
+        palette(REPORT_STYLE.read_text(encoding="utf-8")), encoding="utf-8"
+    )
+    problems = undrawn(docs) + build(root) + forgotten_pages(config, docs)
+    if not problems:
+        reduce_search(site)
+        finish_pages(site)
+        problems = dead_links(site) + unsearchable(site, navigation(config)) + theme_faults(site)
+    return problems
+
+
 def main() -> int:
     """Build, then check what was built."""
-    api.write(DOCS / "api")
-    problems = undrawn(DOCS) + build() + forgotten_pages(CONFIG, DOCS)
-    if not problems:
-        reduce_search(SITE, navigation(CONFIG))
-        problems = dead_links(SITE) + unsearchable(SITE, navigation(CONFIG)) + theme_faults(SITE)
+    problems = make(ROOT)
     for problem in problems:
         print(problem)
     if not problems:
-        print(f"site/: {len(list(SITE.rglob('*.html')))} pages, no warnings, no dead links")
+        print(f"site/: {len(list((ROOT / 'site').rglob('*.html')))} pages, no warnings, no dead links")
     return bool(problems)
 
 

@@ -3,16 +3,24 @@
 ```console    a terminal session: its copy button copies the commands, without prompts and output
 ```text       output, formats, layouts: no copy button
 ```diagram    boxes and arrows made of characters: becomes an SVG
+```graph      the folder of a project: its agents and their edges become an SVG
 """
 
 from __future__ import annotations
 
 import html
 import re
+from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from graphbus_core.cli.report.graph import Box, Pair, Way, lay_out_graph
+from graphbus_core.compiler.project import Project
+from graphbus_core.model.config import ResolvedBuild, Settings
 from scripts.transcript import commands
+
+ROOT = Path(__file__).resolve().parent.parent
 
 WIDTH, HEIGHT = 8, 18
 """Pixels of one character in a diagram."""
@@ -26,13 +34,26 @@ HEADS = {
     "▶": "M0 9H4M4 5L12 9L4 13Z", "◀": "M8 9H4M4 5L-4 9L4 13Z", "▲": "M4 18V1M0 1L4 -8L8 1Z", "▼": "M4 0V17M0 17L4 26L8 17Z",
 }  # fmt: skip
 """Character -> the arrow that reaches the middle of the next cell, where the border of a box is."""
+MARKS = (
+    (re.compile(r"^((?:<[^>]*>)* *)✓", re.MULTILINE), r'\1<span class="passed">✓</span>'),
+    (re.compile(r"^((?:<[^>]*>)* *)(✗|error:)", re.MULTILINE), r'\1<span class="refused">\2</span>'),
+    (re.compile(r"\b(GB\d{3})\b(?=[ :])"), r'<span class="refused">\1</span>'),
+)
+"""Signs and codes in output -> the same with a class to colour them."""
+TIP = (
+    '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto" '
+    'markerUnits="userSpaceOnUse"><path d="M0 0L8 4L0 8z"/></marker></defs>'
+)
 LABEL = re.compile(rf"[^\s{''.join([*REACHES, *HEADS])}]+(?: [^\s{''.join([*REACHES, *HEADS])}]+)*")
 
 
 def console(source: str, _language: str, _class: str, _options: object, md: Any, **kwargs: Any) -> str:
     """A highlighted session inside an element with the attribute that the theme's copy button reads."""
     copied = "\n".join(command.text for command in commands(source))
-    return f'<div data-copy="{html.escape(copied)}">{_highlighted(source, "console", md, kwargs)}</div>'
+    drawn = _highlighted(source, "console", md, kwargs)
+    for sign, coloured in MARKS:
+        drawn = sign.sub(coloured, drawn)
+    return f'<div data-copy="{html.escape(copied)}">{drawn}</div>'
 
 
 def text(source: str, _language: str, _class: str, _options: object, md: Any, **kwargs: Any) -> str:
@@ -46,9 +67,40 @@ def diagram(source: str, *_: object, **__: object) -> str:
     width, height = max(map(len, lines)) * WIDTH, len(lines) * HEIGHT
     drawn = "".join(part for row, line in enumerate(lines) for part in _drawn(line, row * HEIGHT))
     return (
-        f'<div><svg viewBox="0 0 {width} {height}" style="width: 100%; max-width: {width}px" fill="currentColor" '
-        f'font-family="monospace" font-size="13">{drawn}</svg></div>'
+        f'<div class="drawing"><svg viewBox="0 0 {width} {height}" style="width: 100%; max-width: {width}px" '
+        f'fill="currentColor" font-family="monospace" font-size="13">{drawn}</svg></div>'
     )
+
+
+def graph(source: str, *_: object, **__: object) -> str:
+    """The agents of a project in this repository, laid out as in the report, with arrows from provider to consumer."""
+    folder = ROOT / source.strip()
+    project = Project.read(ResolvedBuild(root=str(folder), paths=(str(folder),), settings=Settings()), cache=False)
+    labels: dict[Pair, dict[str, None]] = defaultdict(dict)
+    for edge in project.graph.edges:
+        labels[edge.source, edge.target][edge.label] = None
+    names = list(project.graph.nodes)
+    drawn = lay_out_graph(names, labels, {name: 8 * len(name) + 30 for name in names})
+    parts = [_arrow(drawn.ways[pair], ", ".join(filter(None, labels[pair]))) for pair in labels]
+    parts += [_node(name, box) for name, box in drawn.boxes.items()]
+    title = f"{len(names)} agents: {', '.join(names)}"
+    return (
+        f'<div class="drawing graph"><svg viewBox="0 0 {drawn.width} {drawn.height}" style="max-width: {drawn.width}px" '
+        f'role="img" aria-label="{html.escape(title)}">{TIP}{"".join(parts)}</svg></div>'
+    )
+
+
+def _arrow(way: Way, label: str) -> str:
+    (x, y), (right, bottom) = way
+    middle = (x + right) // 2
+    curve = f"M{x} {y}C{middle} {y} {middle} {bottom} {right} {bottom}"
+    text = f'<text class="label" x="{middle}" y="{(y + bottom) // 2 - 9}">{html.escape(label)}</text>'
+    return f'<path d="{curve}" marker-end="url(#tip)"/>{text}'
+
+
+def _node(name: str, box: Box) -> str:
+    rect = f'<rect x="{box.x}" y="{box.y}" width="{box.width}" height="{box.height}" rx="8"/>'
+    return f'{rect}<text x="{box.x + box.width // 2}" y="{box.middle}">{html.escape(name)}</text>'
 
 
 def _highlighted(source: str, language: str, md: Any, kwargs: dict[str, Any]) -> str:

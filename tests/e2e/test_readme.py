@@ -23,6 +23,7 @@ PROGRAMS = ("curl",)
 @pytest.mark.parametrize(
     "page",
     [
+        "docs/index.md",
         "docs/tutorial.md",
         "docs/writing-agents.md",
         "docs/what-to-commit.md",
@@ -72,10 +73,11 @@ def test_the_readme_has_no_hidden_step() -> None:
     assert [note for note in notes if not note.startswith(("exit status ", "from: "))] == []
 
 
-def test_the_code_in_the_readme_stands_in_the_file_that_it_names() -> None:
-    blocks = [block for block in BLOCK.finditer(README.read_text(encoding="utf-8")) if block["language"] == "python"]
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_code_of_a_first_page_stands_in_the_file_that_it_names(page: str) -> None:
+    blocks = [block for block in BLOCK.finditer((ROOT / page).read_text("utf-8")) if block["language"] == "python"]
     for block in blocks:
-        [name] = [note.removeprefix("from: ") for note in NOTE.findall(block["notes"])]
+        [name] = [note.removeprefix("from: ") for note in NOTE.findall(block["notes"]) if note.startswith("from: ")]
         parts = re.split(r"^ *\.\.\.\n", block["body"], flags=re.MULTILINE)
         assert [part for part in parts if part not in (ROOT / name).read_text(encoding="utf-8")] == []
     assert blocks

@@ -11,7 +11,17 @@ import pytest
 
 import graphbus_core
 from scripts import api, fences
-from scripts.docs import dead_links, forgotten_pages, reduce_search, theme_faults, undrawn, unsearchable
+from scripts.docs import (
+    REPORT_STYLE,
+    dead_links,
+    finish_pages,
+    forgotten_pages,
+    palette,
+    reduce_search,
+    theme_faults,
+    undrawn,
+    unsearchable,
+)
 from tests.project_files import write_project
 
 
@@ -37,11 +47,12 @@ def test_a_page_that_no_navigation_and_no_index_names_is_forgotten(tmp_path: Pat
     assert forgotten_pages(config, docs) == ["docs/lost.md is not in the navigation of site.toml"]
 
 
+FENCES = (fences.console, fences.text, fences.diagram, fences.graph)
+
+
 def rendered(text: str) -> str:
     """A page with our fences, as `zensical.toml` configures them."""
-    named = [
-        {"name": each.__name__, "class": "", "format": each} for each in (fences.console, fences.text, fences.diagram)
-    ]
+    named = [{"name": each.__name__, "class": "", "format": each} for each in FENCES]
     options = {"pymdownx.superfences": {"custom_fences": named}}
     return markdown.markdown(text, extensions=["pymdownx.superfences"], extension_configs=options)
 
@@ -54,13 +65,29 @@ def test_the_copy_button_of_a_session_copies_the_commands_alone() -> None:
     assert "well" in page
 
 
+def test_signs_and_codes_in_output_are_coloured_and_nothing_else() -> None:
+    page = rendered("```console\n$ graphbus check ✓\na.py:1: GB004 A sends\n  ✗ G4 contract\n✓ fine\n```\n")
+    assert re.findall(r'<span class="(passed|refused)">(.*?)</span>', page) == [
+        ("refused", "GB004"),
+        ("refused", "✗"),
+        ("passed", "✓"),
+    ]
+
+
+def test_a_graph_is_drawn_from_the_agents_of_a_project() -> None:
+    page = rendered("```graph\nexamples/orders\n```\n")
+    assert 'aria-label="4 agents: Books, Checkout, Payments, Pricing"' in page
+    assert re.findall(r'class="label"[^>]*>([^<]+)<', page) == ["/Order/Accepted", "/Price/Asked", "/Order/Paid"]
+    assert page.count("<rect") == 4
+
+
 def test_output_has_no_copy_button() -> None:
     assert rendered("```text\nSome output\n```\n").startswith('<div class="no-copy"><div class="')
 
 
 def test_a_diagram_becomes_a_drawing_with_its_labels() -> None:
     page = rendered("```diagram\n┌─────┐\n│ a<b ├──▶ end\n└─────┘\n```\n")
-    assert page.startswith("<div><svg viewBox=")
+    assert page.startswith('<div class="drawing"><svg viewBox=')
     assert 'y="31" textLength="24">a&lt;b</text>' in page
     assert page.count("<path") == 1
     assert page.count("<line") == 37
@@ -72,39 +99,88 @@ def test_a_diagram_that_only_a_browser_can_draw_is_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("location", "level", "kept"),
+    ("location", "level", "title", "kept"),
     [
-        ("a.html", 1, "with text"),
-        ("a.html#how", 2, "with text"),
-        ("rules/checking.html#how", 2, "with text"),
-        ("rules/GB001.html", 1, "title"),
-        ("adr/index.html", 1, "title"),
-        ("adr/0001.html", 1, "nothing"),
-        ("errors.html#families", 2, "nothing"),
-        ("errors.html#gbe101", 3, "title"),
-        ("cli.html#build", 2, "nothing"),
-        ("cli.html#graphbus-build", 3, "title"),
-        ("api/index.html#build", 2, "nothing"),
-        ("api/build.html", 1, "nothing"),
-        ("api/build.html#build_graph", 2, "title"),
-        ("api/agents.html#Event.payload", 3, "nothing"),
+        ("ledgers.html", 1, "Ledgers", "Ledgers with text"),
+        ("ledgers.html#how", 2, "How", "How with text"),
+        ("rules/checking.html#how", 2, "How", "How with text"),
+        ("index.html", 1, "GraphBus", "nothing"),
+        ("rules/GB001.html", 1, "GB001", "GB001"),
+        ("adr/index.html", 1, "Decisions", "Decisions"),
+        ("adr/0001.html", 1, "Read", "nothing"),
+        ("errors.html#families", 2, "Families", "nothing"),
+        ("errors.html#gbe101", 3, "GBE101", "GBE101"),
+        ("cli.html#build", 2, "Build", "nothing"),
+        ("cli.html#graphbus-build", 3, "graphbus build", "graphbus build"),
+        ("cli.html#graphbus-k8s-deploy", 3, "graphbus k8s deploy", "nothing"),
+        ("api/index.html#build", 2, "Build", "nothing"),
+        ("api/build.html", 1, "Build", "nothing"),
+        ("api/build.html#build_graph", 2, "build_graph", "API: build_graph"),
+        ("api/agents.html#depends_on", 2, "depends_on", "nothing"),
+        ("api/agents.html#Event.payload", 3, "payload", "nothing"),
     ],
 )
-def test_search_finds_explanations_and_of_the_reference_only_titles_and_names(
-    tmp_path: Path, location: str, level: int, kept: str
+def test_search_finds_explanations_and_of_lists_only_titles_and_names_that_nothing_explains(
+    tmp_path: Path, location: str, level: int, title: str, kept: str
 ) -> None:
-    item = {"location": location, "level": level, "title": "a title", "text": "a text"}
-    site = write_project(tmp_path, {"search.json": json.dumps({"items": [item]})})
-    reference = {"Reference": ["rules/index.md", "adr/index.md", "errors.md", "cli.md", "api/index.md"]}
-    reduce_search(site, [{"A": "a.md"}, {"Team": ["rules/checking.md"]}, reference])
+    item = {"location": location, "level": level, "title": title, "text": "a text"}
+    page = {
+        "location": "writing-agents.html#call",
+        "level": 2,
+        "title": "Call",
+        "text": "<p>with <code>depends_on</code></p>",
+    }
+    site = write_project(tmp_path, {"search.json": json.dumps({"items": [item, page]})})
+    reduce_search(site)
     left = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
-    assert left == {"with text": [item], "title": [item | {"text": ""}], "nothing": []}[kept]
+    left.remove(page)
+    assert [each["title"] + " with text" * bool(each["text"]) for each in left] == [kept] * (kept != "nothing")
+
+
+def test_search_finds_what_explains_before_what_lists(tmp_path: Path) -> None:
+    items = [{"location": name, "level": 1, "title": "t", "text": ""} for name in ("cli.html", "ledgers.html")]
+    site = write_project(tmp_path, {"search.json": json.dumps({"items": items})})
+    reduce_search(site)
+    left = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
+    assert [item["location"] for item in left] == ["ledgers.html", "cli.html"]
 
 
 def test_a_page_without_searchable_text_is_named(tmp_path: Path) -> None:
     items = [{"location": "a.html#b", "text": "long"}, {"location": "c.html", "text": ""}]
     site = write_project(tmp_path, {"search.json": json.dumps({"items": items})})
-    assert unsearchable(site, [{"A": ["a.md", "c.md"]}, {"Reference": "d.md"}]) == ["the search finds no text of c.md"]
+    assert unsearchable(site, [{"A": ["a.md", "c.md"]}, {"B": "cli.md"}]) == ["the search finds no text of c.md"]
+
+
+SITE_STYLE = Path(__file__).parents[3] / "theme" / "assets" / "site.css"
+
+
+def test_the_pages_have_the_colours_of_the_report_and_no_others() -> None:
+    copied, own = palette(REPORT_STYLE.read_text(encoding="utf-8")), SITE_STYLE.read_text(encoding="utf-8")
+    assert copied.startswith(":root {\n  color-scheme: light dark;")
+    named = {*re.findall(r"var\((--[a-z-]+)\)", own)} - {*re.findall(r"(--md-[a-z-]+)", own)}
+    assert named <= {*re.findall(r"(--[a-z-]+):", copied)}
+    assert re.findall(r"#[0-9a-f]{3,8}\b|rgb\(|hsl\(", own) == []
+    logo = (SITE_STYLE.parent / "graphbus.svg").read_text(encoding="utf-8")
+    assert {*re.findall(r"#[0-9a-f]{6}", logo)} <= {*re.findall(r"#[0-9a-f]{6}", copied)}
+
+
+def test_the_description_of_a_page_is_its_first_paragraph(tmp_path: Path) -> None:
+    head = '<meta name="description" content="The site."><h1>T</h1>'
+    paragraph = '<p>Say <code>&lt;a&gt;</code> &\n"b". Two.</p><p>No.</p>'
+    site = write_project(
+        tmp_path, {"a.html": f"{head}{paragraph}", "b.html": f"{head}<p>{'word ' * 50}</p>", "c.html": head}
+    )
+    finish_pages(site)
+    found = [re.findall('content="([^"]*)"', (site / name).read_text())[0] for name in ("a.html", "b.html", "c.html")]
+    assert found == ["Say &lt;a&gt; & &quot;b&quot;. Two.", f"{'word ' * 31}…", "The site."]
+
+
+def test_a_word_of_code_in_a_table_stays_whole(tmp_path: Path) -> None:
+    code = "<code>graphbus gate --against main</code>"
+    site = write_project(tmp_path, {"a.html": f"{code}<table><td>{code} a-b</td></table>"})
+    finish_pages(site)
+    kept = '<code>graphbus gate <span class="word">--against</span> main</code>'
+    assert (site / "a.html").read_text() == f"{code}<table><td>{kept} a-b</td></table>"
 
 
 def test_a_theme_whose_copy_button_ignores_our_attribute_is_named(tmp_path: Path) -> None:
