@@ -40,6 +40,8 @@ TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 CELL_CODE = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
 WORD = re.compile(r"\S*[^\w\s]\S*")
 """A word that a browser may break at its hyphens, slashes or dots."""
+LINE = re.compile(r'<a (id="__codelineno-[^"]*") name="[^"]*" href="[^"]*"></a>')
+"""The anchor of a line of code: a link without a text, which a screen reader would read out."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -79,7 +81,7 @@ def palette(style: str) -> str:
 
 
 def finish_pages(site: Path) -> None:
-    """Describe each page by its first paragraph, and let no browser break a word of code in a table, such as `--against`."""
+    """Describe each page by its first paragraph, keep words of code in tables whole, and make no links of lines of code."""
     for path in site.rglob("*.html"):
         page = path.read_text(encoding="utf-8")
         if first := FIRST_PARAGRAPH.search(page):
@@ -88,7 +90,7 @@ def finish_pages(site: Path) -> None:
             lambda table: CELL_CODE.sub(lambda code: WORD.sub(r'<span class="word">\g<0></span>', code[0]), table[0]),
             page,
         )
-        path.write_text(page, encoding="utf-8")
+        path.write_text(LINE.sub(r"<span \1></span>", page), encoding="utf-8")
 
 
 def _summary(paragraph: str) -> str:

@@ -67,7 +67,7 @@ def diagram(source: str, *_: object, **__: object) -> str:
     width, height = max(map(len, lines)) * WIDTH, len(lines) * HEIGHT
     drawn = "".join(part for row, line in enumerate(lines) for part in _drawn(line, row * HEIGHT))
     return (
-        f'<div class="drawing"><svg viewBox="0 0 {width} {height}" style="width: 100%; max-width: {width}px" '
+        f'<div class="drawing" tabindex="0"><svg viewBox="0 0 {width} {height}" style="width: 100%; max-width: {width}px" '
         f'fill="currentColor" font-family="monospace" font-size="13">{drawn}</svg></div>'
     )
 
@@ -85,7 +85,7 @@ def graph(source: str, *_: object, **__: object) -> str:
     parts += [_node(name, box) for name, box in drawn.boxes.items()]
     title = f"{len(names)} agents: {', '.join(names)}"
     return (
-        f'<div class="drawing graph"><svg viewBox="0 0 {drawn.width} {drawn.height}" style="max-width: {drawn.width}px" '
+        f'<div class="drawing graph" tabindex="0"><svg viewBox="0 0 {drawn.width} {drawn.height}" style="max-width: {drawn.width}px" '
         f'role="img" aria-label="{html.escape(title)}">{TIP}{"".join(parts)}</svg></div>'
     )
 

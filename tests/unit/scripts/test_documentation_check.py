@@ -87,7 +87,7 @@ def test_output_has_no_copy_button() -> None:
 
 def test_a_diagram_becomes_a_drawing_with_its_labels() -> None:
     page = rendered("```diagram\n┌─────┐\n│ a<b ├──▶ end\n└─────┘\n```\n")
-    assert page.startswith('<div class="drawing"><svg viewBox=')
+    assert page.startswith('<div class="drawing" tabindex="0"><svg viewBox=')
     assert 'y="31" textLength="24">a&lt;b</text>' in page
     assert page.count("<path") == 1
     assert page.count("<line") == 37
@@ -181,6 +181,13 @@ def test_a_word_of_code_in_a_table_stays_whole(tmp_path: Path) -> None:
     finish_pages(site)
     kept = '<code>graphbus gate <span class="word">--against</span> main</code>'
     assert (site / "a.html").read_text() == f"{code}<table><td>{kept} a-b</td></table>"
+
+
+def test_the_anchor_of_a_line_of_code_is_no_link_without_a_text(tmp_path: Path) -> None:
+    line = '<a id="__codelineno-0-1" name="__codelineno-0-1" href="#__codelineno-0-1"></a>x = 1'
+    site = write_project(tmp_path, {"a.html": line})
+    finish_pages(site)
+    assert (site / "a.html").read_text() == '<span id="__codelineno-0-1"></span>x = 1'
 
 
 def test_a_theme_whose_copy_button_ignores_our_attribute_is_named(tmp_path: Path) -> None:
