@@ -83,7 +83,7 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check_depth(value: Any, most: int) -> None:
     """Raise ValueError if arrays and objects are nested more than `most` deep."""
     level = [value]
-    for _ in range(most + 1):  # each pass goes one level deeper
+    for _ in range(most):  # each pass goes one level deeper
         level = [item for container in level for item in _list_items(container) if isinstance(item, dict | list)]
         if not level:
             return

@@ -42,6 +42,7 @@ FAULTS = {
     "has another name": "GBNP-022",
     "has numbers as capabilities": "GBNP-023",
     "needs an analysis first": "GBNP-025",
+    "has a number as its name": "GBNP-027",
     "analyzes with a text": "GBNP-030",
     "proposes a text": "GBNP-040",
     "proposes for another agent": "GBNP-041",
@@ -65,6 +66,7 @@ FAULTS = {
     "counters without a proposal": "GBNP-067",
     "accepts with a counter": "GBNP-067",
     "claims verified evidence": "GBNP-068",
+    "calls itself the arbiter": "GBNP-068",
     "decides nothing": "GBNP-070",
     "defers as an arbiter": "GBNP-071",
     "decides about another proposal": "GBNP-072",
@@ -72,6 +74,7 @@ FAULTS = {
     "stays after bye": "GBNP-081",
     "ends with status 3": "GBNP-081",
     "stays without input": "GBNP-083",
+    "says bye with null": "GBNP-084",
 }
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
 state = {"name": "", "was_analyzed": False}
@@ -90,6 +93,7 @@ def hello(params: Message) -> Message:
         "speaks version true": {"protocol": True},
         "has another name": {"agent": "Somebody"},
         "has numbers as capabilities": {"capabilities": [1]},
+        "has a number as its name": {"program": 7},
     }
     return welcome | wrong.get(FAULT, {})
 
@@ -163,6 +167,7 @@ def vote_on(name: str, view: Message, decision: str) -> Message:
             "counter_proposal": proposal_for(view, "c") | {"parent": name},
         },
         "claims verified evidence": {"evidence": [{"kind": "contract", "text": "No.", "is_verified": True}]},
+        "calls itself the arbiter": {"is_arbiter": True},
     }
     return vote | wrong.get(FAULT, {})
 
@@ -196,7 +201,7 @@ METHODS: dict[str, Callable[[Message], Any]] = {
     "agent/repair": repair,
     "agent/evaluate": evaluate,
     "agent/arbitrate": arbitrate,
-    "agent/bye": lambda _params: {},
+    "agent/bye": lambda _params: None if FAULT == "says bye with null" else {},
 }
 KNOWN = {"view", "proposal", "report", "trials", "trial", "evaluations", "reason"}
 

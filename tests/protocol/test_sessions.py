@@ -38,7 +38,13 @@ NODE = AgentProgram(command=("node", "programs/event_ids.mjs"))
 CHECK = 'raise ValueError("amount must not be negative")'
 ONE_SIDED = {"answers with an error without a code", "answers an unknown method", "refuses unknown members"}
 """Faults that a session does not meet, because a host asks nothing of the kind."""
-AT_THE_END = {"stays after bye", "ends with status 3", "stays without input", "needs an analysis first"}
+AT_THE_END = {
+    "stays after bye",
+    "ends with status 3",
+    "stays without input",
+    "says bye with null",
+    "needs an analysis first",
+}
 
 
 @pytest.fixture

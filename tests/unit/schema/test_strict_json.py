@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from graphbus_core.strict_json import loads
         (b"\xef\xbb\xbf1", "line 1, column 1"),
         (b"1 2", "line 1, column 3: extra data"),
         (b'{"b": {"a": 1, "\\u0061": 2}}', "the name 'a' appears twice"),
-        (b"[" * 102 + b"]" * 102, "nested more than 100 deep"),
+        (b"[" * 101 + b"]" * 101, "nested more than 100 deep"),
         (b"[" * 100_000, "nested more than 100 deep"),
         (b'{"a":' * 1500 + b"1" + b"}" * 1500, "nested more than 100 deep"),
         ("", "line 1, column 1"),
@@ -40,6 +41,7 @@ def test_what_two_readers_could_understand_differently_is_refused(text: str | by
         (b"123456789012345678901234567890", 123456789012345678901234567890),
         (b'"' + b"[{" * 200 + b'"', "[{" * 200),
         (b"[" + b"{}," * 500 + b"{}]", [{}] * 501),
+        (b"[" * 100 + b"]" * 100, json.loads("[" * 100 + "]" * 100)),
     ],
 )
 def test_what_is_json_is_read(text: str | bytes, value: Any) -> None:

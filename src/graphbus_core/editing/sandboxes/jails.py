@@ -269,13 +269,22 @@ class Jail:
             started = self._prepare(
                 command,
                 cwd,
-                limits=limits,
+                limits=limits._replace(memory_mb=0),
                 environment=environment,
                 readable=readable,
                 status=status.fileno(),
                 has_network=has_network,
             )
-            return start_program(started.command, cwd, started.variables, log, fds=(status.fileno(),))
+            return start_program(
+                started.command,
+                cwd,
+                started.variables,
+                limits,
+                log,
+                measured=(cwd,),
+                in_memory=started.in_memory,
+                fds=(status.fileno(),),
+            )
 
     def _prepare(
         self,

@@ -137,7 +137,8 @@ class Sandbox(Protocol):
     ) -> StartedProgram:
         """Start a program that answers lines on its standard input with lines on its standard output.
 
-        Time, memory and disk are limited by the kernel only.
+        A thread measures memory and disk until `StartedProgram.kill`; `limits.memory_mb` is for all processes together, and the
+        address space of each is free: interpreters such as Node reserve far more than they use.
 
         Args:
             command: Program and arguments; never a shell line.
@@ -155,15 +156,33 @@ class Sandbox(Protocol):
 
 
 class StartedProgram:
-    """A running program with a pipe to its standard input and one from its standard output."""
+    """A running program with a pipe to its standard input and one from its standard output.
 
-    def __init__(self, process: subprocess.Popen[bytes], mark: str, home: Path | None = None) -> None:
+    Attributes:
+        process: The program.
+        excess: Why it was killed, because a limit on disk or memory was reached; else empty.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], mark: str, meters: Sequence[Meter], home: Path | None) -> None:
         self.process = process
+        self.excess = ""
         self._mark = mark
+        self._meters = meters
         self._home = home
+        self._is_over = threading.Event()
+        threading.Thread(target=self._watch, name="graphbus-limits", daemon=True).start()
+
+    def _watch(self) -> None:
+        """Measure until it has ended or was killed, and kill it if a limit is reached."""
+        while self.process.poll() is None and not self._is_over.wait(MEMORY_PAUSE_S):
+            self.excess = next(filter(None, (meter.poll() for meter in self._meters)), "")
+            if self.excess:
+                with suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, signal.SIGKILL)
 
     def kill(self) -> None:
         """Kill it with all processes that it has started, and close the pipes."""
+        self._is_over.set()
         if self.process.stdin:
             with suppress(OSError):  # what was not written yet
                 self.process.stdin.close()
@@ -213,8 +232,9 @@ class ProcessSandbox:
         """Start a program with an empty home, which it may leave: it can read all files and use the network."""
         home = Path(tempfile.mkdtemp(prefix="graphbus-home-"))
         variables = environment_of(home, {"TMPDIR": str(home), **environment})
+        command = _make_limited_command(command, limits._replace(memory_mb=0))
         try:
-            return start_program(_make_limited_command(command, limits), cwd, variables, log, home=home)
+            return start_program(command, cwd, variables, limits, log, measured=(cwd, home), home=home)
         except OSError:
             remove_tree(home)
             raise
@@ -224,12 +244,26 @@ def start_program(
     command: Sequence[str],
     cwd: Path,
     variables: Mapping[str, str],
+    limits: Limits,
     log: IO[bytes],
     *,
+    measured: Sequence[Path],
+    in_memory: Sequence[str] = (),
     fds: Sequence[int] = (),
     home: Path | None = None,
 ) -> StartedProgram:
-    """Start a command with pipes; raise OSError if that is not possible. `home` is removed when it is killed."""
+    """Start a command with pipes; raise OSError if that is not possible.
+
+    Args:
+        command: Program and arguments.
+        cwd: The folder to run in.
+        variables: Its whole environment, made by `environment_of`.
+        limits: What it may use.
+        log: Gets its standard error.
+        measured: As in `run_watched`, and so are `in_memory` and `fds`.
+        home: A folder that is removed when the program is killed.
+    """
+    disk = make_disk_meter(measured, limits.disk_mb)
     with _delay_interrupts():
         process = subprocess.Popen(
             command,
@@ -242,7 +276,12 @@ def start_program(
             start_new_session=True,
             pass_fds=fds,
         )
-    return StartedProgram(process, variables[_MARK], home)
+    return StartedProgram(process, variables[_MARK], (disk, _memory_meter(process, limits, in_memory)), home)
+
+
+def _memory_meter(process: subprocess.Popen[bytes], limits: Limits, folders: Sequence[str]) -> Meter:
+    """Return a meter for the memory of a process with its descendants, and of folders in memory."""
+    return Meter(MEMORY_PAUSE_S, partial(describe_memory_excess, process.pid, limits.memory_mb << 20, folders))
 
 
 def run_watched(
@@ -285,7 +324,7 @@ def run_watched(
                 pass_fds=fds,
             )
         usage = ProcessUsage(child)
-        memory = Meter(MEMORY_PAUSE_S, partial(describe_memory_excess, child.pid, limits.memory_mb << 20, in_memory))
+        memory = _memory_meter(child, limits, in_memory)
 
         def must_end() -> bool:
             """Measure if it is time to, and return whether a limit or the deadline was reached."""

@@ -108,7 +108,7 @@ def _read_welcome(params: Mapping[str, Any], result: Any, note: Note) -> Welcome
     listed = found.get("capabilities")
     are_texts = isinstance(listed, list) and all(isinstance(each, str) for each in listed)
     require(note, "GBNP-023", are_texts, f"they are {show(listed)}")
-    welcome: Welcome = _convert("GBNP-023", {**found, "program": str(found.get("program", ""))}, "agent/hello", note)
+    welcome: Welcome = _convert("GBNP-027", result, "agent/hello", note)
     return welcome
 
 
@@ -196,11 +196,13 @@ def _read_evaluations(params: Mapping[str, Any], result: Any, note: Note) -> Eva
 def _convert_evaluation(number: str, result: Any, method: str, note: Note) -> Any:
     """As `_convert`; a decision that does not exist, or a claim that only the host can make, has a requirement of its own."""
     found = result if isinstance(result, dict) else {}
-    votes = found["evaluations"] if isinstance(found.get("evaluations"), list) else [found.get("evaluation")]
-    for vote in votes:
-        decision = vote.get("decision") if isinstance(vote, dict) else None
+    listed = found["evaluations"] if isinstance(found.get("evaluations"), list) else [found.get("evaluation")]
+    for vote in filter(lambda each: isinstance(each, dict), listed):
+        decision = vote.get("decision")
         if isinstance(decision, str):
             require(note, "GBNP-065", decision in _DECISIONS, f"it is {show(decision)}")
+        # The class would add a suffix to the name of an arbiter.
+        require(note, "GBNP-068", vote.get("is_arbiter") is not True, "it sets is_arbiter")
     return _convert(number, result, method, note)
 
 
@@ -209,8 +211,8 @@ def _check_vote(vote: ProposalEvaluation, view: Mapping[str, Any], note: Note) -
     about, round_ = vote.proposal_id, view["round"]
     require(note, "GBNP-064", vote.round == round_, f"the evaluation of {about} is of round {vote.round}, not {round_}")
     require(note, "GBNP-066", 0 <= vote.confidence <= 1, f"that on {about} is {vote.confidence:g}")
-    is_claimed = vote.is_arbiter or any(each.is_verified or each.detail for each in vote.evidence)
-    require(note, "GBNP-068", not is_claimed, f"the evaluation of {about} does")
+    is_claimed = any(each.is_verified or each.detail for each in vote.evidence)
+    require(note, "GBNP-068", not is_claimed, f"the evaluation of {about} has evidence with the result of a check")
     counter = vote.counter_proposal
     if vote.decision == "counter" or counter:
         is_counter = vote.decision == "counter" and counter is not None and counter.parent == about
@@ -229,8 +231,8 @@ def _read_arbitration(params: Mapping[str, Any], result: Any, note: Note) -> Arb
     return answer
 
 
-def _read_nothing(_params: Mapping[str, Any], _result: Any, _note: Note) -> None:
-    """Accept any result: there is nothing to know after a farewell."""
+def _read_nothing(_params: Mapping[str, Any], result: Any, note: Note) -> None:
+    require(note, "GBNP-084", isinstance(result, dict), f"it is {show(result)}")
 
 
 _READERS: dict[str, Callable[[Mapping[str, Any], Any, Note], Any]] = {

@@ -303,7 +303,6 @@ class Kit:
             view = dict(reversed((params["view"] | {"intent": "Größe, 価格, 🚌"}).items()))
             message = {"params": params | {"view": view}, "method": method, "id": number, "jsonrpc": "2.0"}
             line = json.dumps(message, separators=(" , ", " : ")).encode() + b"\n"
-            program.conversation.host_says(line)
             program.exchange(line)
         _leave(program)
 

@@ -1,7 +1,6 @@
 """Judges a conversation line by line: what each side may say now, and whether it says it rightly. It does no I/O.
 
-The host sends with `ask` and `notify`, and hands over what it receives to `take`. A conversation that was recorded is judged with
-`host_says` and `take`.
+What the host sends is handed over to `host_says`, what it receives to `take`.
 
     state       the host may send                         the program may send
     new         agent/hello                               nothing
@@ -97,22 +96,13 @@ class Conversation:
 
     # --- the host ---
 
-    def ask(self, method: str, params: object) -> bytes:
-        """Return the line of a request, after judging it.
+    def request(self, method: str, params: object) -> bytes:
+        """Return the line of a request with the next id."""
+        return _line_of(id=self._last_id + 1, method=method, params=params)
 
-        Raises:
-            BreachError: The host must not send it now; GBNP-002, it is too long.
-        """
-        return self._say({"jsonrpc": "2.0", "id": self._last_id + 1, "method": method, "params": params})
-
-    def notify(self, method: str, params: object) -> bytes:
-        """Return the line of a notification, after judging it; raise BreachError as `ask`."""
-        return self._say({"jsonrpc": "2.0", "method": method, "params": params})
-
-    def _say(self, message: dict[str, Any]) -> bytes:
-        line = msgspec.json.encode(message) + b"\n"
-        self.host_says(line)
-        return line
+    def notification(self, method: str, params: object) -> bytes:
+        """Return the line of a notification."""
+        return _line_of(method=method, params=params)
 
     def host_says(self, line: bytes) -> None:
         """Take a line of the host; raise BreachError if it must not be said, or not now."""
@@ -182,6 +172,9 @@ class Conversation:
         if asked.is_wider:
             is_too_strict = refusal is not None and refusal.code == INVALID_PARAMS
             require(note, "GBNP-019", not is_too_strict, f"it answers: {refusal.message if refusal else ''}")
+        if refusal and asked.method in (HELLO, BYE):
+            number = "GBNP-021" if asked.method == HELLO else "GBNP-084"
+            raise BreachError(number, f"it answers with an error: {refusal.message}")
         if asked.is_first and is_known:
             require(note, "GBNP-025", refusal is None, f"it answers: {refusal.message if refusal else ''}")
         if refusal is None and is_known:
@@ -189,8 +182,6 @@ class Conversation:
             if isinstance(answer, Welcome):
                 self.welcome = answer
             return answer
-        if asked.method == HELLO and refusal:
-            raise BreachError("GBNP-021", f"it answers with an error: {refusal.message}")
         return refusal
 
     # --- time and the end ---
@@ -208,22 +199,27 @@ class Conversation:
             return BreachError("GBNP-017", "it does not read its input")
         return BreachError("GBNP-081" if self.state == "left" else "GBNP-083", "it still runs")
 
-    def take_end(self, status: int, log: str = "") -> None:
+    def take_end(self, status: int | None, log: str = "") -> None:
         """Take the end of the program.
 
         Args:
-            status: Its exit status, negative for a signal.
-            log: The last line of its standard error.
+            status: Its exit status, negative for a signal; None if only its output has ended.
+            log: Why it was ended, or the last line of its standard error.
 
         Raises:
             BreachError: It ended too soon, or after a farewell with another status than 0.
         """
-        note, how = self.exercised.add, f"it ended with exit status {status}{f' ({log})' if log else ''}"
+        how = "it closed its output" if status is None else f"it ended with exit status {status}"
+        note, how = self.exercised.add, f"{how} ({log})" if log else how
         require(note, "GBNP-012", self.state in ("left", "closed"), how)
         if self.state == "left":
             require(note, "GBNP-081", status == 0, how)
         else:
             note("GBNP-083")
+
+
+def _line_of(**members: object) -> bytes:
+    return msgspec.json.encode({"jsonrpc": "2.0", **members}) + b"\n"
 
 
 def read_message(line: bytes, note: Note) -> Mapping[str, Any]:

@@ -16,6 +16,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from graphbus_core.editing.sandboxes.process import Limits, Sandbox, remove_tree
 from graphbus_core.errors import ModelError
 from graphbus_core.errors.machine_paths import remove_paths
@@ -25,8 +27,7 @@ from graphbus_core.negotiation.gbnp.answers import BreachError
 from graphbus_core.negotiation.gbnp.conversation import Conversation
 from graphbus_core.negotiation.gbnp.messages import BYE, MAX_LINE_BYTES
 
-_LIMITS = Limits(timeout_s=3600.0, memory_mb=0, processes=64, file_size_mb=16, disk_mb=64)
-"""The memory of a process is not limited: interpreters such as Node reserve far more addresses than they use."""
+_LIMITS = Limits(timeout_s=3600.0, memory_mb=2048, processes=64, file_size_mb=16, disk_mb=64)
 _POLL_S = 0.05
 _END_S = 2.0
 _TAIL_BYTES = 4096
@@ -98,31 +99,34 @@ class Program:
         Raises:
             BreachError: The program has broken a requirement, or has ended; or the request is too long.
         """
-        return self.exchange(self.conversation.ask(method, params))
+        return self.exchange(self.conversation.request(method, params))
 
     def tell(self, method: str, params: object) -> None:
         """Send a notification; raise BreachError as `ask`."""
-        self.exchange(self.conversation.notify(method, params))
+        self.exchange(self.conversation.notification(method, params))
 
     def exchange(self, line: bytes) -> Any:
-        """Send a line that the conversation has taken, and return the answer; None if nothing was asked.
+        """Send a line of the host after judging it, and return the answer; None if nothing was asked.
 
         Raises:
             BreachError: As `ask`.
         """
         conversation, limit_s = self.conversation, time.monotonic() + self._settings.timeout_s
+        self._transfer(memoryview(b""), 0)
+        if self._has_line():
+            self._take_line()  # nothing was asked, so it is refused
+        conversation.host_says(line)
         is_request = conversation.asked is not None
         self._note_line("host", line)
         unsent = memoryview(line)
         while unsent or is_request:
             self._refuse_silence(limit_s)
             unsent, has_ended = self._transfer(unsent)
-            if b"\n" in self._unread or len(self._unread) > MAX_LINE_BYTES:
-                end = self._unread.find(b"\n") + 1 or MAX_LINE_BYTES + 1
-                received = bytes(self._unread[:end])
-                del self._unread[:end]
-                self._note_line("program", received)
-                return conversation.take(received)
+            if self._has_line():
+                answer = self._take_line()
+                if unsent:
+                    raise BreachError("GBNP-013", "it answers before it has read the question")
+                return answer
             if has_ended:
                 self._take_end()
         return None
@@ -132,15 +136,38 @@ class Program:
         if self._is_stopped:
             raise BreachError("GBNP-017", "the session ended meanwhile", "host")
         if time.monotonic() > limit_s:
+            self._refuse_missing_end()
             raise self.conversation.time_is_up()
 
-    def _transfer(self, unsent: memoryview) -> tuple[memoryview, bool]:
-        """Write and read what is possible now, after a short wait; return what is still to be sent, and if the output ended."""
+    def _refuse_missing_end(self) -> None:
+        """Raise BreachError if the program has written a whole message, but not the end of its line."""
+        with suppress(msgspec.DecodeError):
+            msgspec.json.decode(self._unread)
+            self._take_line()
+
+    def _has_line(self) -> bool:
+        """Return whether a line was received, or more than one may have."""
+        return b"\n" in self._unread or len(self._unread) > MAX_LINE_BYTES
+
+    def _take_line(self) -> Any:
+        """Return the answer in the next line, or in what there is of it; raise BreachError if it breaks a requirement."""
+        end = self._unread.find(b"\n") + 1 or MAX_LINE_BYTES + 1
+        received = bytes(self._unread[:end])
+        del self._unread[:end]
+        self._note_line("program", received)
+        return self.conversation.take(received)
+
+    def _transfer(self, unsent: memoryview, wait_s: float = _POLL_S) -> tuple[memoryview, bool]:
+        """Write and read what is possible now, after a short wait; return what is still to be sent, and if the output ended.
+
+        The output of a program that has ended is what is there now: processes that it has left behind may hold the pipe.
+        """
+        had_ended = self._process.poll() is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ)
             if unsent:
                 selector.register(self._stdin, selectors.EVENT_WRITE)
-            for key, _ in selector.select(_POLL_S):
+            for key, _ in selector.select(wait_s):
                 if key.fd == self._stdin:
                     with suppress(BrokenPipeError):  # its output has ended, too, or ends soon
                         unsent = unsent[os.write(self._stdin, unsent) :]
@@ -148,14 +175,14 @@ class Program:
                     piece = os.read(self._stdout, _PIECE_BYTES)
                     self._unread += piece
                     return unsent, not piece
-        return unsent, False
+        return unsent, had_ended
 
     def _take_end(self) -> None:
         """Judge the end of the program, or of its output, which comes to the same."""
+        self._refuse_missing_end()
         with suppress(TimeoutError):
             self._wait(self._end_s)
-        status = self._process.poll()
-        self.conversation.take_end(-9 if status is None else status, self.last_words)
+        self.conversation.take_end(self._process.poll(), self._started.excess or self.last_words)
 
     def _wait(self, seconds: float) -> None:
         """Wait until the program has ended; raise TimeoutError if it does not."""
@@ -188,15 +215,15 @@ class Program:
         limit_s = time.monotonic() + self._end_s
         while time.monotonic() < limit_s:
             _, has_ended = self._transfer(memoryview(b""))
-            if self._unread:
-                self.conversation.take(bytes(self._unread))
-            if has_ended:
+            if has_ended or self._has_line():
                 break
+        if self._unread:
+            self._take_line()  # nothing was asked, so it is refused
         try:
             self._wait(max(0.0, limit_s - time.monotonic()))
         except TimeoutError:
             raise self.conversation.time_is_up() from None
-        self.conversation.take_end(self._process.returncode, self.last_words)
+        self.conversation.take_end(self._process.returncode, self._started.excess or self.last_words)
 
     def stop(self) -> None:
         """Let the question that is being asked now fail soon. Any thread may call it."""

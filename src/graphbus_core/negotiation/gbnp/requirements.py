@@ -72,6 +72,7 @@ SECTIONS = (
             "GBNP-024": "The host MUST NOT send a method or notification that is not among the capabilities.",
             "GBNP-025": "A program MUST answer each method although nothing but agent/hello was asked before.",
             "GBNP-026": "The parameters of a message MUST be valid under the schema.",
+            "GBNP-027": "The result of agent/hello MUST be a Welcome.",
         },
     ),
     Section(
@@ -135,6 +136,7 @@ SECTIONS = (
             "GBNP-081": "After agent/bye was answered, a program MUST end with exit status 0.",
             "GBNP-082": "The host MUST NOT send anything after agent/bye.",
             "GBNP-083": "A program MUST end when its input ends.",
+            "GBNP-084": 'A program MUST answer agent/bye with an object as "result".',
         },
     ),
 )
