@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ _ROLES: dict[str, console.Role] = {"pass": "good", "fail": "bad"}
 @click.option("--agent", default="", metavar="NAME", help="The agent that the program represents.")
 @click.option("--arbiter", is_flag=True, help="The program shall settle disputes.")
 @click.option("--seed", default=0, metavar="N", help="Chooses the random conversations (0).")
-@click.option("--examples", default=20, metavar="N", help="How many random conversations are played (20).")
+@click.option(
+    "--examples", default=20, type=click.IntRange(0), metavar="N", help="How many random conversations are played (20)."
+)
 @click.option("--timeout", "timeout_s", type=float, metavar="S", help="The seconds that an answer may take (10).")
 @click.option("--transcripts", default="", metavar="FOLDER", help="Write each conversation to a file there.")
 @click.option("--format", "form", type=click.Choice(_FORMS), help="The format of the report (text).")
@@ -100,10 +103,12 @@ def _choose_program(config: ResolvedBuild, agent: str, values: dict[str, Any]) -
     if not values["command"] and agent not in known:
         named = f"[tool.graphbus.agents] has no program for {agent}.{did_you_mean(agent, known)}"
         message = f"{named} Name one after `--`: `graphbus conform -- node agent.mjs`."
+    own = known.get(agent, AgentProgram(command=tuple(values["command"]), timeout_s=10.0))
+    limit_s = own.timeout_s if values["timeout_s"] is None else values["timeout_s"]
+    if not 0 < limit_s < inf:  # neither is NaN
+        message = f"--timeout {limit_s:g} is no number of seconds above 0."
     if message:
         raise UsageError("GBE110", message=message, command="graphbus conform", purpose="see its arguments and options")
-    own = known.get(agent, AgentProgram(command=tuple(values["command"])))
-    limit_s = values["timeout_s"] or (own.timeout_s if agent in known else 10.0)
     command = values["command"] or own.command
     return msgspec.structs.replace(own, command=command, timeout_s=limit_s)
 
@@ -119,9 +124,17 @@ def _open_transcripts(folder: str) -> Callable[[str, str, bytes], object]:
         name = f"{scenario.replace('/', '-').replace(' ', '-')}.jsonl"
         with open(Path(folder, name), "ab" if name in begun else "wb") as file:
             begun.add(name)
-            file.write(msgspec.json.encode({side: line.decode("utf-8", "surrogateescape")}) + b"\n")
+            file.write(msgspec.json.encode(_as_entry(side, line)) + b"\n")
 
     return note_line
+
+
+def _as_entry(side: str, line: bytes) -> dict[str, str | bytes]:
+    """Return a line as an entry of a transcript, in the form of those that the specification names; bytes become base64."""
+    with suppress(UnicodeDecodeError):
+        if line.endswith(b"\n"):
+            return {side: line[:-1].decode()}
+    return {f"{side}_base64": line}
 
 
 def _as_document(found: Conformance) -> dict[str, Any]:
@@ -155,10 +168,10 @@ def _describe(found: Conformance) -> Iterator[str]:
     given = [*found.verdicts.values()]
     summary = ", ".join(f"{given.count(verdict)} {verdict}" for verdict in _VERDICTS if verdict in given)
     mark = style("✓", "good") if found.is_conforming else style("✗", "bad")
-    who = f"{sanitize_line(found.program) or 'The program'} for {found.agent}"
+    who = f"{sanitize_line(found.program)[:80] or 'The program'} for {found.agent}"
     yield f"{mark} {who}: {summary} in {pluralize(found.scenarios, 'conversation')}."
     times_ms = [("It joins in", found.join_ms), ("an answer to a small question takes", found.round_trip_ms)]
-    told = [f"{words} {time_ms:.2g} ms" for words, time_ms in times_ms if time_ms is not None]
+    told = [f"{words} {time_ms:.{0 if time_ms >= 10 else 2}f} ms" for words, time_ms in times_ms if time_ms is not None]
     if told:
         yield "; ".join(told) + " (medians)."
 

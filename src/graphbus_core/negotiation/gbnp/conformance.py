@@ -168,8 +168,8 @@ class Kit:
         for number, requirement in REQUIREMENTS.items():
             if requirement.side != "host":
                 is_needed = not requirement.needs or requirement.needs in self.capabilities
-                found[number] = "pass" if number in self.exercised else "never exercised"
-                found[number] = found[number] if is_needed else "not applicable"
+                unproven: Verdict = "never exercised" if is_needed else "not applicable"
+                found[number] = "pass" if number in self.exercised else unproven
                 found[number] = "fail" if number in broken else found[number]
         return found
 
@@ -208,7 +208,7 @@ class Kit:
         yield "a session", self._session
         for method in self._questions():
             yield f"{method} comes first", partial(self._ask_once, method)
-            yield f"{method} with unknown members", partial(self._ask_wider, method)
+            yield f"{method} with unknown members", partial(self._ask_once, method, is_wider=True)
         yield "an unknown method", self._ask_unknown
         yield "a change that removes the class", self._without_class
         yield "a question of 900 kB", self._large
@@ -256,15 +256,13 @@ class Kit:
         if "events" in self.capabilities:
             program.tell(EVENT, {"topic": topic, "payload": payload})
 
-    def _ask_once(self, method: str, program: Program) -> None:
-        program.ask(method, self._questions()[method])
-        _leave(program)
-
-    def _ask_wider(self, method: str, program: Program) -> None:
-        """Ask with members that a later version may have."""
-        params = self._questions()[method]
-        wider = {"x_later": {"a": [1]}, **params, "view": params["view"] | {"x_later": None}}
-        program.ask(method, wider)
+    def _ask_once(self, method: str, program: Program, *, is_wider: bool = False) -> None:
+        """Ask one question; with `is_wider` it has members that a later version may have."""
+        params = self._questions().get(method)  # none if the program says something else about itself at each start
+        if params and is_wider:
+            params = {"x_later": {"a": [1]}, **params, "view": params["view"] | {"x_later": None}}
+        if params:
+            program.ask(method, params)
         _leave(program)
 
     def _ask_unknown(self, program: Program) -> None:

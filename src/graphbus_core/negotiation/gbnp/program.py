@@ -7,6 +7,7 @@ error goes to a file without a name, of which errors quote the last line.
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import shutil
 import tempfile
@@ -32,6 +33,7 @@ _POLL_S = 0.05
 _END_S = 2.0
 _TAIL_BYTES = 4096
 _PIECE_BYTES = 65536
+_ERROR = re.compile(r"error|exception|panic", re.IGNORECASE)
 
 
 class Program:
@@ -194,11 +196,15 @@ class Program:
 
     @property
     def last_words(self) -> str:
-        """The last line of its standard error that is not indented, without paths of this machine; empty if there is none."""
+        """The last line of its standard error that is not indented, without paths of this machine; empty if there is none.
+
+        A line that names an error comes first: after it, Node prints its version and Go its stack.
+        """
         size = os.fstat(self._log.fileno()).st_size
         tail = os.pread(self._log.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace")
         lines = [line.strip() for line in tail.splitlines() if line[:1].strip()]
-        return remove_paths(lines[-1])[:300] if lines else ""
+        telling = [line for line in lines if _ERROR.search(line)] or lines
+        return remove_paths(telling[-1])[:300] if telling else ""
 
     # --- the end ---
 
