@@ -65,6 +65,7 @@ def settings_of(shop: Path, **agents: AgentProgram) -> None:
     """Write the settings with these programs."""
     tables = [
         f"[tool.graphbus.agents.{name}]\ncommand = {json.dumps(each.command)}\ntimeout_s = {each.timeout_s}\n"
+        f"network = {str(each.network).lower()}\n"
         for name, each in agents.items()
     ]
     project = '[project]\nname = "shop"\nversion = "1"\nrequires-python = ">=3.11"\n'

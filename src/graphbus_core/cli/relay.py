@@ -1,7 +1,8 @@
 """`graphbus relay`: lets a program anywhere on a NATS server represent an agent.
 
-Each line of the negotiation protocol on standard input is sent as a request on NATS, and the answer is printed. So a negotiation
-starts this command as the program of the agent, and all that is said about programs holds for one on NATS, too.
+Each line of the negotiation protocol on standard input is sent as a request on NATS, and every answer is printed, also one that
+nobody expects: the negotiation judges it. It starts this command as the program of the agent, and all that is said about programs
+holds for one on NATS, too.
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from graphbus_core.hosting.imports import require_packages
 
+if TYPE_CHECKING:
+    from graphbus_core.ledger.nats_link import NatsLink, Received
+
 _PREFIX = "gbnp"
-_HELLO_S, _ANSWER_S = 5.0, 3600.0
-"""How long an answer may take. After the first one only the time limit of the negotiation counts, which ends this process."""
+_HELLO_S = 5.0
+"""How long the first answer may take. After it only the time limit of the negotiation counts, which ends this process."""
+_PAUSE_S = 0.1
+"""The pause before a program is asked again that does not listen yet."""
 
 
 @click.command("relay", short_help="Connect a program on NATS with a negotiation.")
@@ -50,23 +56,27 @@ async def _relay(url: str) -> None:
     from graphbus_core.ledger.nats_names import parse_address, unusable
     from graphbus_core.ledger.seam import EngineGone
 
-    link = NatsLink(parse_address(url), lambda: None)
+    answers: asyncio.Queue[Received | None] = asyncio.Queue()
+    link = NatsLink(parse_address(url), lambda: answers.put_nowait(None))
     await link.connect()
-    session, agent, subject = os.urandom(4).hex(), "", ""
+    session, agent, subject, inbox = os.urandom(4).hex(), "", "", link.new_inbox()
     try:
+        await link.listen(inbox, lambda answer: _print_answer(answer, answers))
         while line := await asyncio.to_thread(sys.stdin.buffer.readline):
             message: dict[str, Any] = json.loads(line)
             method = str(message["method"])
             agent = agent or message["params"]["agent"]
             subject = f"{_PREFIX}.{session}.{agent}.{method.rpartition('/')[2]}"
+            is_first, is_last = (method == f"agent/{name}" for name in ("hello", "bye"))
             if "id" not in message:
                 await link.send(subject, line.rstrip(b"\n"))
                 continue
-            limit_s = _HELLO_S if method == "agent/hello" else _ANSWER_S
-            answer = await link.ask("", subject, line.rstrip(b"\n"), limit_s)
-            sys.stdout.buffer.write(answer.rstrip(b"\n") + b"\n")
-            sys.stdout.buffer.flush()
-            if method == "agent/bye":
+            async with asyncio.timeout(_HELLO_S if is_first else None):
+                while not await _ask(link, subject, line.rstrip(b"\n"), inbox, answers):
+                    if not is_first:
+                        raise TimeoutError
+                    await asyncio.sleep(_PAUSE_S)
+            if is_last:
                 return
     except TimeoutError:
         advice = f"Start the program, and let it subscribe to `{_PREFIX}.*.{agent}.*`."
@@ -75,3 +85,27 @@ async def _relay(url: str) -> None:
         raise unusable(str(gone), "Try again.", link.address.place) from None
     finally:
         await link.close()
+
+
+async def _ask(link: NatsLink, subject: str, body: bytes, inbox: str, answers: Any) -> bool:
+    """Send a request, and return whether a program has answered; raise EngineGone if the connection is lost meanwhile."""
+    from graphbus_core.ledger.seam import EngineGone
+
+    await link.send(subject, body, reply=inbox)
+    answer: Received | None = await answers.get()
+    if answer is None:
+        raise EngineGone("the connection was lost")
+    return not _is_missing(answer)
+
+
+def _print_answer(answer: Received, answers: Any) -> None:
+    """Print an answer as a line, and hand it over."""
+    if not _is_missing(answer):
+        sys.stdout.buffer.write(answer.data.removesuffix(b"\n") + b"\n")
+        sys.stdout.buffer.flush()
+    answers.put_nowait(answer)
+
+
+def _is_missing(answer: Received) -> bool:
+    """Return whether an answer is that of the server, because nobody listens on the subject."""
+    return bool(answer.headers and answer.headers.get("Status") == "503")
