@@ -61,7 +61,7 @@ def python(fault: str = "", timeout_s: float = 20.0) -> AgentProgram:
     return AgentProgram(command=(sys.executable, "programs/agent.py", fault), timeout_s=timeout_s)
 
 
-def settings_of(shop: Path, **agents: AgentProgram) -> None:
+def settings_of(shop: Path, isolation: str = "jail", **agents: AgentProgram) -> None:
     """Write the settings with these programs."""
     tables = [
         f"[tool.graphbus.agents.{name}]\ncommand = {json.dumps(each.command)}\ntimeout_s = {each.timeout_s}\n"
@@ -69,14 +69,19 @@ def settings_of(shop: Path, **agents: AgentProgram) -> None:
         for name, each in agents.items()
     ]
     project = '[project]\nname = "shop"\nversion = "1"\nrequires-python = ">=3.11"\n'
-    (shop / "pyproject.toml").write_text(project + "".join(tables))
+    gate = f'[tool.graphbus.gate]\nisolation = "{isolation}"\n'
+    (shop / "pyproject.toml").write_text(project + gate + "".join(tables))
 
 
 def negotiate(
-    shop: Path, heard: list[Event] | None = None, clients: Clients | None = None, **agents: AgentProgram
+    shop: Path,
+    heard: list[Event] | None = None,
+    clients: Clients | None = None,
+    isolation: str = "jail",
+    **agents: AgentProgram,
 ) -> BuildResult:
     """Negotiate over the shop with these programs; the settings say so, as a user's would."""
-    settings_of(shop, **agents)
+    settings_of(shop, isolation, **agents)
     bus = MessageBus()
     if heard is not None:
         bus.subscribe("/Negotiation/**", heard.append)
