@@ -17,12 +17,16 @@ import pytest
 from graphbus_core.editing.sandboxes import choose_sandbox
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.model.config import AgentProgram, ResolvedBuild
+from graphbus_core.model.messages import Event
 from graphbus_core.negotiation.gbnp.agent import hello_to
 from graphbus_core.negotiation.gbnp.answers import BreachError
 from graphbus_core.negotiation.gbnp.messages import trial_of, view_of
 from graphbus_core.negotiation.gbnp.program import Program
 from graphbus_core.negotiation.sample_question import sample_question_for
 from tests.patience import PATIENCE_S
+from tests.protocol.test_sessions import PERL, failures_of, negotiate, shop
+
+__all__ = ["shop"]  # a fixture
 
 pytestmark = pytest.mark.slow
 PRELUDE = """
@@ -59,6 +63,22 @@ def send(asked):
     at = whole.index(b"\\xc3") + 1
     out.write(whole[:at]); time.sleep(0.1); out.write(whole[at:])
 serve(send)
+"""
+PROPOSER = """
+def result(asked):
+    params = asked["params"]
+    if asked["method"] == "agent/hello":
+        return {"protocol": 1, "agent": params["agent"], "capabilities": ["propose"]}
+    if asked["method"] == "agent/bye" or params["view"]["history"]:
+        return {"proposals": []}
+    source = params["view"]["source"]
+    method = next(each for each in source["symbols"] if each["target"] == "Orders.place")
+    change = {"file_path": source["file_path"], "target": "Orders.place", "change_type": "modify",
+              "old_code": method["text"], "new_code": method["text"] + "        return None\\n",
+              "base_sha256": method["sha256"], **%r}
+    return {"proposals": [{"proposal_id": "a", "round": params["view"]["round"], "src": "Orders", "dst": "Nobody",
+                           "intent": "x", "title": "T", "code_change": change}]}
+serve()
 """
 RIGHT = {
     "answers in two writes, in the middle of a letter": SPLIT,
@@ -211,3 +231,39 @@ def test_a_program_that_closes_its_output_is_told_from_one_that_ends(tmp_path, q
             started.ask("agent/hello", hello_to("Stock", "member"))
     finally:
         started.kill()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ends without a line end", "answers before it was asked", "fills the memory", "floods its log", "prints a banner"],
+)
+def test_in_a_session_it_costs_its_own_turns_only(shop, name):
+    number, code = WRONG[name]
+    (shop / "programs" / "program.py").write_text(PRELUDE + code)
+    heard: list[Event] = []
+    hostile = AgentProgram(command=(sys.executable, "programs/program.py"), timeout_s=PATIENCE_S)
+    negotiate(shop, heard, Orders=PERL, Stock=hostile)
+    assert any(f"GBNP-{number}" in reason for reason in failures_of(heard, "Stock"))
+    assert failures_of(heard, "Orders") == []
+    assert heard[-1].topic == "/Negotiation/Finished"
+    assert not list(running(str(shop / "programs" / "program.py").encode()))
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        ({"base_sha256": "0" * 64}, "G1.stale"),
+        ({"file_path": "pyproject.toml"}, "G0.not-agent-file"),
+        ({"target": "Stock.on_placed", "operation": "delete_symbol", "change_type": "delete"}, "G0.audience"),
+        ({"new_code": "def place(self, order_id, sku, amount):\n    __import__('os').system('id')\n"}, "G3"),
+    ],
+)
+def test_an_edit_beyond_its_right_is_refused_by_the_gate_and_the_session_goes_on(shop, change, refused):
+    """`dst` names an agent that does not exist, so the protocol cannot know whose file it is."""
+    (shop / "programs" / "program.py").write_text(PRELUDE + PROPOSER % (change,))
+    heard: list[Event] = []
+    negotiate(shop, heard, Orders=AgentProgram(command=(sys.executable, "programs/program.py")))
+    reports = [str(event.payload) for event in heard if event.topic == "/Negotiation/Gated"]
+    assert any(refused in report for report in reports), reports
+    assert heard[-1].topic == "/Negotiation/Finished"
+    assert "on_placed" in (shop / "shop" / "agents.py").read_text()
