@@ -79,6 +79,14 @@ def test_without_a_key_the_plan_says_that_the_rules_negotiate(zoo: Path, capsys:
     assert json.loads(capsys.readouterr().out)["plan"]["models"] == {}
 
 
+def test_the_plan_names_the_agents_that_programs_represent(zoo: Path, capsys: Captured) -> None:
+    with (zoo / "pyproject.toml").open("a") as file:
+        file.write('\n[tool.graphbus.agents]\nMailService = { command = ["no-such-program"] }\n')
+    assert main(["negotiate", "agents", "--model", "rules", "--plan"]) == 0
+    said = "The rules and programs for MailService negotiate: no model is asked, what the programs spend is not known."
+    assert said in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_session_of_rules_is_locked_frozen_and_replayed(zoo: Path, capsys: Captured) -> None:
     assert main(["build", "agents", "--frozen"]) == 3

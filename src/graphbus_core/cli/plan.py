@@ -86,7 +86,9 @@ def _summary_lines(planned: CostPlan) -> Iterator[str]:
     yield f"{pluralize(planned.agents, 'agent')}{arbiters}, at most {pluralize(planned.rounds, 'round')}."
     if not planned.models:
         why = f" ({planned.note})" if planned.note else ""
-        yield f"The rules negotiate{why}: no model is asked, nothing is spent."
+        programs = f" and programs for {', '.join(planned.programs)}" if planned.programs else ""
+        spent = "what the programs spend is not known" if programs else "nothing is spent"
+        yield f"The rules{programs} negotiate{why}: no model is asked, {spent}."
     elif planned.asked < planned.agents:
         yield f"{planned.agents - planned.asked} have settled on their present inputs and are asked only for votes."
     for model, price in planned.prices.items() if planned.models else ():

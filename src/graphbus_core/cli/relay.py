@@ -10,14 +10,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from graphbus_core.hosting.imports import require_packages
-
-if TYPE_CHECKING:
-    from graphbus_core.ledger.nats_link import NatsLink, Received
 
 _PREFIX = "gbnp"
 _HELLO_S = 5.0
@@ -56,7 +53,7 @@ async def _relay(url: str) -> None:
     from graphbus_core.ledger.nats_names import parse_address, unusable
     from graphbus_core.ledger.seam import EngineGone
 
-    answers: asyncio.Queue[Received | None] = asyncio.Queue()
+    answers: asyncio.Queue[Any] = asyncio.Queue()
     link = NatsLink(parse_address(url), lambda: answers.put_nowait(None))
     await link.connect()
     session, agent, subject, inbox = os.urandom(4).hex(), "", "", link.new_inbox()
@@ -87,18 +84,22 @@ async def _relay(url: str) -> None:
         await link.close()
 
 
-async def _ask(link: NatsLink, subject: str, body: bytes, inbox: str, answers: Any) -> bool:
-    """Send a request, and return whether a program has answered; raise EngineGone if the connection is lost meanwhile."""
+async def _ask(link: Any, subject: str, body: bytes, inbox: str, answers: Any) -> bool:
+    """Send a request with a NatsLink, and return whether a program has answered.
+
+    Raises:
+        EngineGone: The connection is lost meanwhile; `answers` then has None instead of a message.
+    """
     from graphbus_core.ledger.seam import EngineGone
 
     await link.send(subject, body, reply=inbox)
-    answer: Received | None = await answers.get()
+    answer = await answers.get()
     if answer is None:
         raise EngineGone("the connection was lost")
     return not _is_missing(answer)
 
 
-def _print_answer(answer: Received, answers: Any) -> None:
+def _print_answer(answer: Any, answers: Any) -> None:
     """Print an answer as a line, and hand it over."""
     if not _is_missing(answer):
         sys.stdout.buffer.write(answer.data.removesuffix(b"\n") + b"\n")
@@ -106,6 +107,6 @@ def _print_answer(answer: Received, answers: Any) -> None:
     answers.put_nowait(answer)
 
 
-def _is_missing(answer: Received) -> bool:
+def _is_missing(answer: Any) -> bool:
     """Return whether an answer is that of the server, because nobody listens on the subject."""
     return bool(answer.headers and answer.headers.get("Status") == "503")

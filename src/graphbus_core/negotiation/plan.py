@@ -77,6 +77,7 @@ class CostPlan(msgspec.Struct, frozen=True, kw_only=True):
         expected: What a usual session takes; None if no model is asked.
         max_calls: The budget, as are `max_tokens` and `max_usd`, where 0 means no limit.
         note: Why the rules negotiate although the settings do not choose them; else empty.
+        programs: The agents that programs represent; what these spend is not known.
     """
 
     agents: int
@@ -91,6 +92,7 @@ class CostPlan(msgspec.Struct, frozen=True, kw_only=True):
     max_usd: float
     expected: ExpectedSession | None = None
     note: str = ""
+    programs: tuple[str, ...] = ()
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -171,6 +173,7 @@ def plan_costs(
         max_usd=budget.max_usd,
         expected=_expect_session(config, agents, [view for view in views if not settled.has_settled(view)], speeds),
         note=backend.note,
+        programs=agents.programs,
     )
 
 
