@@ -90,7 +90,7 @@ def finish_pages(site: Path) -> None:
             lambda table: CELL_CODE.sub(lambda code: WORD.sub(r'<span class="word">\g<0></span>', code[0]), table[0]),
             page,
         )
-        path.write_text(LINE.sub(r"<span \1></span>", page), encoding="utf-8")
+        path.write_text(LINE.sub(r"<a \1></a>", page), encoding="utf-8")
 
 
 def _summary(paragraph: str) -> str:

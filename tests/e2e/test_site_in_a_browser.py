@@ -34,6 +34,14 @@ BROKEN_WORDS = """
   return broken;
 })
 """
+TORN_CODE = """
+() => Array.from(document.querySelectorAll("pre > code")).filter((code) => {
+  const style = getComputedStyle(code);
+  const height = code.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
+  const lines = code.textContent.replace(/\\n$/, "").split("\\n").length;
+  return Math.abs(height / parseFloat(style.lineHeight) - lines) > 0.5;
+}).map((code) => code.textContent)
+"""
 ANSWERS = {
     "depends_on": "writing-agents.html#call",
     "subscribe": "writing-agents.html#subscribe",
@@ -163,6 +171,15 @@ def test_no_page_scrolls_sideways_on_a_phone_and_no_word_of_a_table_is_broken(vi
             wrong.append(f"{path.name} scrolls sideways")
         wrong += [f"{path.name} breaks {word}" for word in page.evaluate(BROKEN_WORDS)]
     assert wrong == []
+
+
+def test_a_line_of_code_is_shown_as_one_line(visit: Any) -> None:
+    visitor = visit(viewport={"width": 1440, "height": 900})
+    for name in ("index.html", "tutorial.html", "api/agents.html"):
+        page = visitor.open(name)
+        page.wait_for_function("document.querySelector('.md-code__button, .no-copy')")
+        assert page.locator("pre > code").count() > 2
+        assert page.evaluate(TORN_CODE) == [], name
 
 
 def test_the_search_finds_a_term_where_it_is_explained(visit: Any) -> None:

@@ -187,7 +187,7 @@ def test_the_anchor_of_a_line_of_code_is_no_link_without_a_text(tmp_path: Path) 
     line = '<a id="__codelineno-0-1" name="__codelineno-0-1" href="#__codelineno-0-1"></a>x = 1'
     site = write_project(tmp_path, {"a.html": line})
     finish_pages(site)
-    assert (site / "a.html").read_text() == '<span id="__codelineno-0-1"></span>x = 1'
+    assert (site / "a.html").read_text() == '<a id="__codelineno-0-1"></a>x = 1'
 
 
 def test_a_theme_whose_copy_button_ignores_our_attribute_is_named(tmp_path: Path) -> None:
