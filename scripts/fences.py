@@ -85,9 +85,8 @@ def graph(source: str, *_: object, **__: object) -> str:
     parts += [_node(name, box) for name, box in drawn.boxes.items()]
     title = f"{len(names)} agents: {', '.join(names)}"
     return (
-        f'<div class="drawing graph" tabindex="0">'
-        f'<svg viewBox="0 0 {drawn.width} {drawn.height}" style="max-width: {drawn.width}px" '
-        f'role="img" aria-label="{html.escape(title)}">{TIP}{"".join(parts)}</svg></div>'
+        f'<div class="drawing graph" tabindex="0"><svg viewBox="0 0 {drawn.width} {drawn.height}" '
+        f'style="max-width: {drawn.width}px" role="img" aria-label="{html.escape(title)}">{TIP}{"".join(parts)}</svg></div>'
     )
 
 
