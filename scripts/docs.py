@@ -42,6 +42,7 @@ WORD = re.compile(r"\S*[^\w\s]\S*")
 """A word that a browser may break at its hyphens, slashes or dots."""
 LINE = re.compile(r'<a (id="__codelineno-[^"]*") name="[^"]*" href="[^"]*"></a>')
 """The anchor of a line of code: a link without a text, which a screen reader would read out."""
+RAISED = re.compile(r"\S*(?:Error|Exception): .*")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -64,14 +65,14 @@ class Page(HTMLParser):
 
 
 def build(root: Path) -> list[str]:
-    """Run the site generator; its warnings, without colours and without its traceback."""
+    """Run the site generator; its warnings, without colours, and of a traceback what was raised."""
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
-    finished = subprocess.run(
-        command, cwd=root, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
-    )
-    said = COLOUR.sub("", finished.stdout + finished.stderr).partition("Traceback")[0]
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": path}
+    finished = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    said, _, trace = COLOUR.sub("", finished.stdout + finished.stderr).partition("Traceback")
     if finished.returncode or "warning" in said.lower():
-        return [f"zensical: {said.strip()}"]
+        return [" ".join(["zensical:", said.strip(), *RAISED.findall(trace)[-1:]])]
     return []
 
 

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pymdownx.superfences import SuperFencesException
+
 from graphbus_core.cli.report.graph import Box, Pair, Way, lay_out_graph
 from graphbus_core.compiler.project import Project
 from graphbus_core.model.config import ResolvedBuild, Settings
@@ -80,6 +82,8 @@ def graph(source: str, *_: object, **__: object) -> str:
     for edge in project.graph.edges:
         labels[edge.source, edge.target][edge.label] = None
     names = list(project.graph.nodes)
+    if not names:
+        raise SuperFencesException(f"there is no agent to draw in {folder}")  # any other exception is swallowed
     drawn = lay_out_graph(names, labels, {name: 8 * len(name) + 30 for name in names})
     parts = [_arrow(drawn.ways[pair], ", ".join(filter(None, labels[pair]))) for pair in labels]
     parts += [_node(name, box) for name, box in drawn.boxes.items()]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import markdown
 import pytest
+from pymdownx.superfences import SuperFencesException
 
 import graphbus_core
 from scripts import api, fences
@@ -79,6 +80,11 @@ def test_a_graph_is_drawn_from_the_agents_of_a_project() -> None:
     assert 'aria-label="4 agents: Books, Checkout, Payments, Pricing"' in page
     assert re.findall(r'class="label"[^>]*>([^<]+)<', page) == ["/Order/Accepted", "/Price/Asked", "/Order/Paid"]
     assert page.count("<rect") == 4
+
+
+def test_a_graph_without_agents_ends_the_build() -> None:
+    with pytest.raises(SuperFencesException, match="there is no agent to draw in"):
+        rendered("```graph\nexamples/nothing\n```\n")
 
 
 def test_output_has_no_copy_button() -> None:
