@@ -172,21 +172,68 @@ _LEAST_TEXT, _LEAST_CODE = 60, 200
 _MOST_NUMBER = 16
 
 
+_LEFT_OUT = (
+    "evidence",
+    "concern",
+    "contract",
+    "depends_on",
+    "dst",
+    "affects",
+    "priority",
+    "risk",
+    "breaks",
+    "confidence",
+)
+"""Keys that an answer can do without, in the order in which they are left out of a schema."""
+
+
 def fit_schema(schema: Schema, room: int) -> Schema:
-    """Return a schema whose longest answer fits into `room` tokens, if that is possible. An ample room needs no bounds.
+    """Return a schema whose longest answer fits into `room` tokens. An ample room needs no bounds.
 
     A small model that has begun to repeat itself goes on until the limit of tokens cuts its answer off. Bounds of texts and lists
-    in the schema make it come to an end before. Lists become shorter first, then texts and code.
+    in the schema make it come to an end before. Lists become shorter first, then texts and code. Where that is not enough, the
+    longer of several forms are left out (a counter-proposal, search_replace), then the keys of `_LEFT_OUT`. If the rest is too
+    long, too, it is returned as it is; `least_room` tells.
     """
     if room >= _AMPLE_ROOM:
         return schema
-    shares = [(most_items, 1.0) for most_items in (5, 3, 2, 1)] + [(1, 1 / 2**step) for step in range(1, 6)]
     fitted = schema
-    for most_items, share in shares:
-        fitted = _bound(schema, most_items, share, room)
+    for fitted in _shorter_and_shorter(schema, room):
         if _longest(fitted) <= room * _CHARS_PER_TOKEN:
             break
     return fitted
+
+
+def least_room(schema: Schema) -> int:
+    """Return the tokens that the longest answer needs whose texts are as short as can be, with every form and key."""
+    return -(-_longest(_bound(schema, 1, 0, 0)) // _CHARS_PER_TOKEN)
+
+
+def _shorter_and_shorter(schema: Schema, room: int) -> Iterator[Schema]:
+    """Yield bounded schemas in the order of `fit_schema`."""
+    shares = [(most_items, 1.0) for most_items in (5, 3, 2, 1)] + [(1, 1 / 2**step) for step in range(1, 6)]
+    yield from (_bound(schema, most_items, share, room) for most_items, share in shares)
+    least = _without(_bound(schema, 1, 0, 0), "")
+    yield least
+    for key in _LEFT_OUT:
+        least = _without(least, key)
+        yield least
+
+
+def _without(part: Any, key: str) -> Any:
+    """Return a schema without a key, and with only the shortest of several forms of a vote or edit."""
+    if isinstance(part, list):
+        return [_without(each, key) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if "anyOf" in part:
+        shortest = min(part["anyOf"], key=lambda each: ("edits" in each["properties"], "old" in each["properties"]))
+        forms = [each for each in part["anyOf"] if each["properties"].keys() <= shortest["properties"].keys()]
+        return {"anyOf": [_without(each, key) for each in forms]}
+    if part.get("type") == "object":
+        kept = {name: _without(value, key) for name, value in part["properties"].items() if name != key}
+        return _object(**kept)
+    return {name: _without(value, key) for name, value in part.items()}
 
 
 def _bound(part: Any, most_items: int, share: float, room: int) -> Any:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from graphbus_core.negotiation.answer_format import SENTENCES, AnswerSection, read_sections
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """Raised with each change of the prompts: cache and lock contain it, so that answers to the old wording are not reused."""
 
 Task = Literal["analyze", "propose", "evaluate", "arbitrate"]
@@ -106,10 +106,10 @@ Answer with one JSON object and nothing else. Give the reasoning first, then the
 EXAMPLES = {
     "analyze": """\
 ## analysis
-responsibility: keeps the lamp of the lighthouse burning from dusk to dawn
-dependency: HarborPilot
-expects: /Harbor/Dusk: minutes_left
-issue: the lamp oil that is left is never counted
+responsibility: (what the class that you speak for does, in one sentence)
+dependency: (the name of another class that it needs)
+expects: (a topic or Class.method, then a colon and the fields that it relies on)
+issue: (what is wrong or missing at its end, in one sentence)
 """,
     "propose": """\
 ## proposal
@@ -175,8 +175,8 @@ reasoning: (which argument decides, in one sentence)
 """What is shown -> an example of it in the notation of text."""
 
 _NOTES = {
-    "analyze": "When asked to analyze; every line may be repeated:",
-    "propose": "When asked to propose or to repair; `dst`, `affects`, `priority` and `depends on` may be left out."
+    "analyze": "Your answer begins with `## analysis`; every line may be repeated or left out:",
+    "propose": "Your answer begins with `## proposal`; `dst`, `affects`, `priority` and `depends on` may be left out."
     " `affects` names the other agents whose code or contract the change touches. `contract: /Topic` is needed only where a"
     " class shall no longer hear a topic that is still published; then name each contract element that changes."
     " `depends on: 1` names an earlier proposal of your answer, `depends on: P004` one of an earlier round:",
@@ -189,21 +189,27 @@ _NOTES = {
     "arbitrate": "The decision is accept or reject:",
 }
 _SHOWN: dict[Task, tuple[str, ...]] = {
-    "analyze": ("analyze", "propose", "nothing"),
-    "propose": ("analyze", "propose", "nothing"),
+    "analyze": ("analyze",),
+    "propose": ("propose", "nothing"),
     "evaluate": ("evaluate", "evidence", "counter"),
     "arbitrate": ("arbitrate",),
 }
-"""Task -> the examples in its prompt. Analysis and proposals have the same ones, so that providers can cache their beginning."""
+"""Task -> the examples in its prompt."""
 
 
 def describe_answers(task: Task, *, is_json: bool) -> str:
-    """Return the rules of a task and the form of its answer; constant for each task and notation."""
+    """Return the rules of a task; the same for analysis and proposals, so that providers can cache the beginning of a prompt."""
     is_vote = task in ("evaluate", "arbitrate")
     how = (_VOTE_AS_JSON if is_json else _VOTE_AS_TEXT) if is_vote else (_EDITS_AS_JSON if is_json else _EDITS_AS_TEXT)
-    # Not between fences: small models copy the fences too, and never close them.
-    shown = () if is_json else (f"{_NOTES[name]}\n\n{EXAMPLES[name]}" for name in _SHOWN[task])
-    return "\n".join([_VOTE if is_vote else _GAME, _DATA, how, *shown])
+    return "\n".join([_VOTE if is_vote else _GAME, _DATA, how])
+
+
+def show_form(task: Task) -> str:
+    """Return the form of the answer to a task in the notation of text, with which its prompt ends: models follow what is near.
+
+    The examples are not between fences: small models copy the fences too, and never close them.
+    """
+    return "\n".join(["# The form of your answer\n", *(f"{_NOTES[name]}\n\n{EXAMPLES[name]}" for name in _SHOWN[task])])
 
 
 # --- answers that are copies of an example ------------------------------------------------------------

@@ -19,7 +19,7 @@ from graphbus_core.llm.providers import advice_on_form
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
 from graphbus_core.negotiation import answers, prompts
 from graphbus_core.negotiation.agents import AgentView, Analysis, TriedProposal
-from graphbus_core.negotiation.answer_json import fit_schema, looks_like_json
+from graphbus_core.negotiation.answer_json import evaluations_schema, fit_schema, least_room, looks_like_json
 from graphbus_core.negotiation.answers import MalformedAnswer
 from graphbus_core.negotiation.protocol import AskArbitration, AskEvaluations, AskProposals, AskRepair
 from graphbus_core.negotiation.rule_agent import RuleAgent
@@ -122,7 +122,14 @@ class ModelAgent:
 
     def evaluate(self, view: AgentView, trials: Sequence[TriedProposal]) -> tuple[ProposalEvaluation, ...]:
         """Ask for evaluations, a few proposals at a time; usable ones count even if others in the same answer are malformed."""
-        return tuple(vote for batch in _split_into_batches(trials) for vote in self._evaluate_batch(view, batch))
+        return tuple(vote for batch in self._batches(view, trials) for vote in self._evaluate_batch(view, batch))
+
+    def _batches(self, view: AgentView, trials: Sequence[TriedProposal]) -> Iterator[Sequence[TriedProposal]]:
+        """Yield as many proposals at a time as one answer has room for, at most `prompts.BATCH`."""
+        one = least_room(evaluations_schema(view, ["P000"])) if trials else 1
+        size = min(max(self.max_output_tokens // one, 1), prompts.BATCH)
+        for start in range(0, len(trials), size):
+            yield trials[start : start + size]
 
     def _evaluate_batch(self, view: AgentView, batch: Sequence[TriedProposal]) -> tuple[ProposalEvaluation, ...]:
         """Ask one question about some proposals. If the second answer is malformed too, return its usable evaluations."""
@@ -156,7 +163,7 @@ class ModelAgent:
         """Yield what the models are asked for a question of the protocol; any other object stands for the analysis."""
         proposer, evaluator, arbiter = self._clients
         if isinstance(question, AskEvaluations):
-            for batch in _split_into_batches(trials):
+            for batch in self._batches(view, trials):
                 yield _Question(evaluator, _make_evaluation_prompt, view, tuple(batch))
         elif isinstance(question, AskArbitration):
             yield _Question(arbiter, prompts.ask_decision, view, (trials[0], question.evaluations))
@@ -303,11 +310,6 @@ def _count_bytes(prompt: ModelPrompt) -> int:
     """Return the bytes of a prompt and of its schema, which some servers count as input."""
     schema = len(json.encode(prompt.schema)) if prompt.schema is not None else 0
     return schema + sum(len(text.encode(errors="replace")) for text in (prompt.shared, prompt.own, prompt.task))
-
-
-def _split_into_batches(trials: Sequence[TriedProposal]) -> Iterator[Sequence[TriedProposal]]:
-    for start in range(0, len(trials), prompts.BATCH):
-        yield trials[start : start + prompts.BATCH]
 
 
 def _join_unique(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:

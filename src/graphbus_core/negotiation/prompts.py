@@ -1,8 +1,8 @@
 """Makes the prompts for models from `AgentView`s. The same view gives the same bytes, in any session and on any machine.
 
-    shared   the rules, the form of the answer; for proposals the contracts of all agents        equal for all agents
+    shared   the rules of answers; for proposals the contracts of all agents        equal for all agents
     own      the source of the agent; for proposals its neighbours' contracts and findings       equal for its tasks, and votes
-    task     the question; for proposals the agent's analysis, intent, goals, memory and limits
+    task     the question; for proposals the agent's analysis, intent, goals, memory and limits; the form of a text
 
 A vote needs little: the source of the voter, the diff, what it changes in contracts, the report of the gate, and how the voter
 has voted before. For proposals,
@@ -30,7 +30,7 @@ from graphbus_core.negotiation import answer_json
 from graphbus_core.negotiation.agents import AgentView, Analysis, TriedProposal, has_part_in
 from graphbus_core.negotiation.answer_format import clean_text, edit_text
 from graphbus_core.negotiation.answer_json import Schema
-from graphbus_core.negotiation.answer_rules import Task, describe_answers
+from graphbus_core.negotiation.answer_rules import Task, describe_answers, show_form
 from graphbus_core.negotiation.contract_text import (
     cache_per_project,
     contract_of,
@@ -165,7 +165,7 @@ def _make_proposer_prompt(
     if view.analysis and view.analysis != Analysis() and "analysis" not in left_out:
         # not in `own`, which must stay as it was when the analysis was asked for
         known = ["Your analysis of yourself:\n", fence_data(_format_analysis(view.analysis), "your analysis")]
-    text = "\n".join([f"# Your task: {heading}\n", *known, *parts])
+    text = "\n".join([f"# Your task: {heading}\n", *known, *parts, *([] if schema else [show_form(task)])])
     shared = rules if "contracts of others" in left_out else rules + _all_contracts(view.project)
     return ModelPrompt(shared=shared, own=own_text(view, left_out), task=text, schema=schema)
 
@@ -174,7 +174,7 @@ def _make_voter_prompt(
     view: AgentView, task: Task, heading: str, parts: Iterable[str], *, schema: Schema | None
 ) -> ModelPrompt:
     """Return a prompt about proposals: the rules of a vote, the voter's source, and the parts of the task."""
-    text = "\n".join([f"# Your task: {heading}\n", *parts])
+    text = "\n".join([f"# Your task: {heading}\n", *parts, *([] if schema else [show_form(task)])])
     rules = describe_answers(task, is_json=schema is not None)
     return ModelPrompt(shared=rules, own=_describe_self(view), task=text, schema=schema)
 
@@ -308,7 +308,7 @@ def ask_again(prompt: ModelPrompt, answer: str, faults: Sequence[str], *, is_cut
     shown = f"{answer[:_HEAD_CHARS]}\n(the rest is left out)" if is_cut_off else answer
     text = (
         "This answer cannot be used:\n"
-        f"{listed}Answer again, whole, in the form described at the beginning. Write nothing else.\n"
+        f"{listed}Answer again, whole, in the form that is described above. Write nothing else.\n"
     )
     turns = (*prompt.turns, FollowUp("assistant", shown or "(nothing)"), FollowUp("user", text))
     return replace(prompt, turns=turns)

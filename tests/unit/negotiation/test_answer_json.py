@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import apply_change
@@ -133,7 +134,7 @@ def test_every_object_of_a_schema_is_closed_and_needs_all_its_keys(base: Project
     check(answer_json.decision_schema("P001"))
 
 
-@pytest.mark.parametrize("room", [100, 250, 700, 2048])
+@pytest.mark.parametrize("room", [640, 700, 2048])
 def test_a_small_room_bounds_every_text_and_list_of_the_schema(base: Project, room: int) -> None:
     whole = answer_json.proposals_schema(view_of(base), 4)
     small = answer_json.fit_schema(whole, room)
@@ -180,6 +181,42 @@ def test_the_longest_answer_that_the_schema_admits_fits_into_the_room(base: Proj
     for schema in [*schemas, answer_json.evaluations_schema(view, ["P001"])]:
         longest = _longest_answer(answer_json.fit_schema(schema, room))
         assert len(json.dumps(longest, indent=4)) <= room * 3  # three characters a token: fewer than models write
+
+
+def test_what_a_small_room_leaves_out_is_what_an_answer_can_do_without(base: Project) -> None:
+    view = view_of(base)
+    proposal = answer_json.fit_schema(answer_json.proposals_schema(view, 4), 380)["properties"]["proposals"]["items"]
+    vote = answer_json.fit_schema(answer_json.evaluations_schema(view, ["P001"]), 150)
+
+    assert {"title", "intent", "reason", "edits"} <= proposal["properties"].keys()
+    assert "contract" not in proposal["properties"]
+    operations = [each["properties"] for each in proposal["properties"]["edits"]["items"]["anyOf"]]
+    assert all("old" not in each for each in operations)
+    answer = _longest_answer(vote)
+    assert len(json.dumps(answer, indent=4)) <= 150 * 3
+    assert {"decision", "reasoning"} <= answer["evaluations"]["P001"].keys()
+    answer["evaluations"]["P001"]["decision"] = "reject"
+    assert answers.read_evaluations(json.dumps(answer), view, [trial_of(base)])[0].decision == "reject"
+
+
+@pytest.mark.parametrize(("room", "sizes"), [(8192, [4, 1]), (1500, [2, 2, 1]), (250, [1] * 5)])
+def test_as_many_votes_are_asked_for_at_once_as_an_answer_has_room_for(
+    base: Project, room: int, sizes: list[int]
+) -> None:
+    def vote(prompt: ModelPrompt) -> str:
+        ids = prompt.schema["properties"]["evaluations"]["properties"] if prompt.schema else {}
+        return json.dumps({"evaluations": {each: {"decision": "accept", "reasoning": "It fits."} for each in ids}})
+
+    agent, asked = _agent(vote)
+    agent.max_output_tokens = room
+    trials = [
+        replace(trial_of(base), proposal=replace(trial_of(base).proposal, proposal_id=f"P00{n}")) for n in range(1, 6)
+    ]
+    votes = agent.evaluate(view_of(base), trials)
+
+    assert [each.decision for each in votes] == ["accept"] * 5
+    schemas = [each.schema["properties"]["evaluations"]["properties"] for each in asked if each.schema]
+    assert [len(each) for each in schemas] == sizes
 
 
 # --- the reader ---------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ def test_errors_of_the_client_go_up_unchanged(base: Project) -> None:
 def test_evaluations_are_asked_for_four_at_a_time(base: Project) -> None:
     model = Recorder()
     trials = [trial_of(base, proposal_id=f"P{number:03}") for number in range(1, 10)]
-    votes = _agent(model, "Stock").evaluate(view_of(base, "Stock"), trials)
+    votes = _agent(model, "Stock", max_output_tokens=8192).evaluate(view_of(base, "Stock"), trials)
     assert [vote.proposal_id for vote in votes] == [trial.proposal.proposal_id for trial in trials]
     assert [len(asked_in(prompt).proposals) for prompt in model.prompts] == [4, 4, 1]
 
@@ -145,7 +145,7 @@ def test_evaluations_are_asked_for_four_at_a_time(base: Project) -> None:
 def test_of_a_half_usable_answer_the_usable_half_counts(base: Project) -> None:
     half = texts.evaluation("P001", "reject") + texts.evaluation("P002", "perhaps")
     trials = [trial_of(base), trial_of(base, proposal_id="P002")]
-    (vote,) = _agent(_in_turn(half, half)).evaluate(view_of(base), trials)
+    (vote,) = _agent(_in_turn(half, half), max_output_tokens=8192).evaluate(view_of(base), trials)
     assert (vote.proposal_id, vote.decision) == ("P001", "reject")
 
 

@@ -453,7 +453,7 @@ def test_neighbours_of_a_large_graph_are_shown_by_their_contracts(tmp_path: Path
 
 # --- prompts that change are other questions -----------------------------------------------------
 
-RENDERED = {3: "4260e13236b92a27"}
+RENDERED = {4: "a8b57a72e34c4e8a"}
 """PROTOCOL_VERSION -> digest of the prompts below."""
 
 
@@ -516,7 +516,7 @@ def test_every_example_has_the_form_of_an_answer_and_is_refused_as_one(base: Pro
         "counter": lambda text: answers.read_evaluations(text, view, [trial]),
         "arbitrate": lambda text: answers.read_decision(text, view, trial),
     }
-    shown = "".join(prompt.shared for prompt in _all_prompts(base).values())
+    shown = "".join(prompt.task for prompt in _all_prompts(base).values())
     assert answers.read_drafts(EXAMPLES["nothing"], view) == ()
     for task, example in EXAMPLES.items():
         assert example in shown
