@@ -320,6 +320,8 @@ FUNCTIONS = """
 from abc import abstractmethod
 from copy import copy
 from functools import partial, wraps
+from collections import deque
+from contextlib import ExitStack
 import asyncio, json, random, sys, time
 
 BOARD = Board()
@@ -433,6 +435,10 @@ LIVE = [
     "if (found := self.find(event)) and found > 1:\n    pass",
     "del event['a']",
     "super().f(event)",
+    "with ExitStack() as stack:\n    stack.callback(self.send, event)",
+    "waiting = deque()\nwaiting.append(lambda: self.send(event))\nwaiting.popleft()()",
+    "for each, other in zip(event, [1, 2]):\n    self.send(each)",
+    "if isinstance(event, (int, dict)):\n    self.send(event)",
 ]
 
 

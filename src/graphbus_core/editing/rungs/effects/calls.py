@@ -24,7 +24,6 @@ from graphbus_core.editing.rungs.effects.values import (
     Value,
     Work,
     constant,
-    fold,
     join,
 )
 
@@ -77,6 +76,16 @@ _COMPUTING = frozenset(
 
 _CHANGING = frozenset({"time", "datetime", "random", "secrets"})
 """Modules whose functions return something else in every call."""
+
+_MAKING = frozenset(
+    {
+        f"collections.{name}"
+        for name in ("deque", "defaultdict", "OrderedDict", "Counter", "ChainMap", "UserDict", "UserList")
+    }
+    | {"contextlib.ExitStack", "contextlib.AsyncExitStack", "io.StringIO", "io.BytesIO", "types.SimpleNamespace"}
+    | {"queue.Queue", "queue.SimpleQueue", "asyncio.Queue", "asyncio.Event"}
+)
+"""What makes an object that nobody else has, and that only holds what it is given."""
 
 
 class Calls(Notes):
@@ -289,6 +298,9 @@ class Calls(Notes):
         functions = given[:1] if name in ("map", "filter") else [named["key"]] if "key" in named else []
         run = partial(self._run_over_items, node, functions, [each for each in given if each not in functions])
         if name in _LAZY:
+            iterated = given[:1] if name in ("enumerate", "iter", "aiter", "reversed") else given[len(functions) :]
+            if any(not each.work and self.truth(each) is False for each in iterated):
+                return constant(())
             return Value(labels, work=(Work(node, run),), is_foreign=False, truth=True)
         found = self._compute_builtin(node, name, args) if len(args) == len(given) else None
         if found is None and name in _CONSUMING:
@@ -303,13 +315,12 @@ class Calls(Notes):
         if name == "getattr" and len(args) > 1 and args[1].known and isinstance(args[1].known[0], str):
             return self.attribute(args[0], ast.Attribute(ast.Name("_", ast.Load()), args[1].known[0], ast.Load()))
         if name == "isinstance" and len(args) == 2:
-            excluded = {f"builtins.{each.__name__}" for each in args[0].excluded}
-            return constant(False) if args[1].name in excluded else None
+            excluded = {each.__name__ for each in args[0].excluded}
+            kinds = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
+            return constant(False) if all(name_of(each) in excluded for each in kinds) else None
         if name not in _FOLDED or not all(each.known and not each.work for each in args):
             return None
-        found = fold(_FOLDED[name], *(each.known[0] for each in args))
-        is_new = name in ("list", "set", "dict", "sorted")
-        return self.made(node, PLAIN, known=found.known) if found and is_new else found
+        return self.computed(node, partial(_FOLDED[name], *(each.known[0] for each in args)))
 
     def _run_over_items(self, node: ast.Call, functions: list[Value], given: list[Value]) -> Value:
         """Run what a builtin runs over the items of what it is given, and return what its result holds."""
@@ -338,9 +349,11 @@ class Calls(Notes):
             return Value(functions=functions, is_foreign=False)
         if name in ("contextlib.suppress", "functools.wraps"):
             return UNKNOWN
+        if name in _MAKING:
+            return self.made(node, join(given))
         if module in _COMPUTING and last not in ("shuffle", "seed") and (table.is_harmless(name) or last in _LOGGING):
             result = self._run_given(given) if module in ("asyncio", "itertools", "functools", "re") else PLAIN
-            if last[:1].isupper() or module in ("collections", "copy"):
+            if module == "copy":
                 return self.made(node, join([*given, result]))
             changing = frozenset({last}) if module in _CHANGING and last != "sleep" else NOTHING
             return Value(labels | result.labels | changing, is_foreign=module in ("json", "re", "asyncio"))
@@ -361,11 +374,9 @@ class Calls(Notes):
             method = getattr(owner.known[0], name, None)
             if method is None:
                 raise Raised
-            found = fold(lambda: method(*(each.known[0] for each in given)))
-            if found and isinstance(found.known[0], str | bytes | int | tuple | type(None)):
-                return found
+            found = self.computed(node, partial(method, *(each.known[0] for each in given)))
             if found:
-                return Value(truth=bool(found.known[0]), is_foreign=False, sites=owner.sites)
+                return found
         is_looking_up = name in _LOOKING_UP and (name != "join" or not owner.is_foreign)
         if not owner.is_foreign:
             contents = [self.consume(each) if each.work else each for each in given]

@@ -126,8 +126,8 @@ class Expressions(Calls):
                 made = [self._bound_method(owner, *each) for each in several]
                 return join([*made, *([UNKNOWN] if written else [])])
             source = bound[0].source if len(bound) == 1 else None
-            is_fixed = name in home.scopes.of[id(step)].bindings and len(home.project.fields(name)) == 1
-            is_fixed &= all(write.attribute != name for scope in home.scopes.of.values() for write in scope.writes)
+            writes = [each for scope in home.scopes.of.values() for each in scope.writes if each.attribute == name]
+            is_fixed = len(home.project.fields(name)) == 1 and all(each.value is source for each in writes)
             is_plain = all(each.kind != "outside" or each.name.endswith(".GraphBusNode") for each in home.bases(step))
             return constant(source.value) if isinstance(source, ast.Constant) and is_fixed and is_plain else None
         return None
@@ -151,7 +151,7 @@ class Expressions(Calls):
         owner = self.eval(node.value)
         key = self.sure(self.eval(node.slice))
         if self.is_known(owner) and key.known:
-            return fold(lambda: owner.known[0][key.known[0]]) or PLAIN
+            return self.computed(node, lambda: owner.known[0][key.known[0]]) or PLAIN
         return self.item_by_key(owner, key)
 
     def item_by_key(self, owner: Value, key: Value) -> Value:
@@ -159,6 +159,13 @@ class Expressions(Calls):
         found = self.element(owner)
         read = frozenset({f"[{key.known[0]}]"}) if key.known and owner.labels else NOTHING
         return found._replace(labels=found.labels | key.labels | read)
+
+    def _at_slice(self, node: ast.Slice) -> Value:
+        parts = [self.sure(self.eval(each)) if each else constant(None) for each in (node.lower, node.upper, node.step)]
+        labels = NOTHING.union(*(self.labels_of(each) for each in parts))
+        return (
+            constant(slice(*(each.known[0] for each in parts))) if all(each.known for each in parts) else Value(labels)
+        )
 
     def _at_operation(self, node: ast.BinOp) -> Value:
         found = self.combine(node.op, self.sure(self.eval(node.left)), self.sure(self.eval(node.right)))
@@ -240,7 +247,7 @@ class Expressions(Calls):
         truth = False if not parts else True if any(not isinstance(each, ast.Starred) for each in node.elts) else None
         kind = {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
         simple = all(each.known and not each.sites for each in parts) and truth is not None
-        known = fold(kind, [each.known[0] for each in parts]) if simple else None
+        known = fold(kind, [each.known[0] for each in parts], is_new=True) if simple else None
         if isinstance(node, ast.Tuple) and known and all(not isinstance(each, ast.Starred) for each in node.elts):
             return known
         return self.made(node, join(parts), known=known.known if known else (), truth=truth)
@@ -251,7 +258,9 @@ class Expressions(Calls):
         given = list(zip(keys, values, strict=True))
         truth = False if not keys else True if any(keys) else None
         simple = all(key and key.known and value.known and not value.sites for key, value in given)
-        known = fold(dict, [(key.known[0], value.known[0]) for key, value in given if key]) if simple else None
+        known = (
+            fold(dict, [(key.known[0], value.known[0]) for key, value in given if key], is_new=True) if simple else None
+        )
         parts = [self.element(value) if key is None else value for key, value in given]
         labels = NOTHING.union(*(key.labels for key in keys if key))
         content = join(parts)
@@ -340,6 +349,7 @@ _EXPRESSIONS: dict[type, Callable[[Expressions, Any], Value]] = {
     ast.Name: Expressions._at_name,
     ast.Attribute: Expressions._at_attribute,
     ast.Subscript: Expressions._at_subscript,
+    ast.Slice: Expressions._at_slice,
     ast.BinOp: Expressions._at_operation,
     ast.UnaryOp: Expressions._at_not,
     ast.BoolOp: Expressions._at_logic,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import builtins
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 from graphbus_core.editing.rungs.capability.sources import name_of
-from graphbus_core.editing.rungs.effects.values import NOTHING, Function, Labels, Scope, Value, join
+from graphbus_core.editing.rungs.effects.values import NOTHING, PLAIN, Function, Labels, Scope, Value, fold, join
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MOST_STEPS = 20_000
@@ -120,6 +120,12 @@ class Notes:
         if site in self.changed:
             known, truth = (), None
         return Value(known=known, truth=truth, sites=frozenset({site}), is_foreign=False)
+
+    def computed(self, node: ast.AST, compute: Callable[[], Any]) -> Value | None:
+        """Return the result of a computation with constants; None if it is too large."""
+        found = fold(compute, is_new=True)
+        is_object = found is not None and isinstance(found.known[0], list | dict | set)
+        return self.made(node, PLAIN, known=found.known) if found and is_object else found
 
     def put(self, value: Value, content: Value) -> None:
         """Note that an object holds something more."""

@@ -320,7 +320,7 @@ class Statements(Notes):
             entered = self.consume(value) if value.work else Value(value.labels, is_foreign=True)
             may_swallow |= not value.work
             if item.optional_vars:
-                self.store(item.optional_vars, entered if value.work else value if value.sites else entered)
+                self.store(item.optional_vars, value._replace(is_foreign=True) if value.sites else entered)
         catching = Catching(self.scope, tuple(types) if may_swallow else ("no exception",), [dict(self.scope.names)])
         self.catching.append(catching)
         self.may_raise, before = False, self.may_raise

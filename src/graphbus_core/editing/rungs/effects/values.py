@@ -191,8 +191,10 @@ _NEUTRAL: dict[type[ast.AST], tuple[object, ...]] = {
 }
 
 
-def fold(function: Callable[..., Any], *given: Any) -> Value | None:
-    """Return the result of a call with constants; None if it is too large to be computed.
+def fold(function: Callable[..., Any], *given: Any, is_new: bool = False) -> Value | None:
+    """Return the result of a call with constants; None if it is too large to be computed, or an object that may be changed.
+
+    `is_new` returns such an object, too: the caller notes where it is made.
 
     Raises:
         Raised: The call raises.
@@ -203,7 +205,8 @@ def fold(function: Callable[..., Any], *given: Any) -> Value | None:
         result = function(*given)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         raise Raised from None
-    return None if _is_large(result) else constant(result)
+    is_changeable = isinstance(result, list | dict | set) and not is_new
+    return None if is_changeable or _is_large(result) else constant(result)
 
 
 def _is_large(value: Any) -> bool:
