@@ -414,6 +414,7 @@ LIVE = [
     "def later():\n    return event\nreturn later",
     "found = []\nfor each in event:\n    found.append(each)\nreturn found",
     "found = {}\nfound['a'] = event\nreturn {'b': found}",
+    "found = ['a']\nfound.append(event)\nreturn ', '.join(found)",
     "total = 0\nfor each in event:\n    total += 1\nreturn total",
     "found = {'a': 1}\nif count:\n    found['a'] = 2\nreturn found",
     "def choose():\n    if count:\n        return 1\n    return 2\nreturn choose()",

@@ -110,10 +110,10 @@ class Expressions(Calls):
         if owner.name and not owner.kind:
             return of_outside(f"{owner.name}.{node.attr}")
         if owner.kind:
-            return self.member(owner, node.attr) or self.element(owner)
+            return self.member(owner, node.attr) or self.element(owner)._replace(known=(), truth=None)
         read = frozenset({f"[{node.attr}]"}) if owner.labels else NOTHING
         found = self.element(owner)
-        return found._replace(labels=found.labels | read, functions=(), work=())
+        return Value(found.labels | read, sites=found.sites, is_foreign=found.is_foreign)
 
     def member(self, owner: Value, name: str) -> Value | None:
         """Return a method or constant of a class of the project; None for any other attribute of its objects."""
