@@ -13,7 +13,7 @@ from graphbus_core.editing.rungs.capability.sources import name_of
 from graphbus_core.editing.rungs.effects.values import NOTHING, PLAIN, Function, Labels, Scope, Value, fold, join
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_MOST_STEPS = 20_000
+_MOST_STEPS = 5_000
 
 
 class TooLong(Exception):  # noqa: N818 - ends the walk
