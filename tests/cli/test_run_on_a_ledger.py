@@ -16,6 +16,7 @@ from graphbus_core import build_graph
 from graphbus_core.cli import main
 from graphbus_core.hosting.state import States
 from tests.fakes.nats_server import NEWEST, NatsServer
+from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
@@ -210,3 +211,73 @@ def test_an_event_that_ends_its_process_does_so_five_times_at_most(
     assert "5 times a process ended" in finished.stderr
     with closing(States(str(tmp_path / ".graphbus" / "state" / "state.sqlite3"))) as states:
         assert int(states.find("Mine", "kept")[0] or 0) >= 1  # a process may end before it has published the ore
+
+
+KITCHEN = """
+    import time
+    from pathlib import Path
+
+    from graphbus_core import GraphBusNode, subscribe
+
+    class Oven(GraphBusNode):
+        @subscribe("/Heat/Asked")
+        def on_heat(self) -> dict[str, int]:
+            Path("asked").touch()
+            time.sleep(4.0)
+            return {"degrees": 200}
+
+    class Cook(GraphBusNode):
+        @subscribe("/Dish/Ordered")
+        def on_dish(self) -> None:
+            self.state["dish"] = self.request("/Heat/Asked", {}, timeout_s=600)["degrees"]
+
+    class Baker(GraphBusNode):
+        @subscribe("/Cake/Ordered")
+        def on_cake(self) -> None:
+            self.state["cake"] = self.request("/Heat/Asked", {}, timeout_s=600)["degrees"]
+    """
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_answers_what_it_has_taken_and_leaves_the_rest(
+    ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that another process asks is lost when one is replaced: the next one answers it."""
+    kitchen = write_project(
+        tmp_path / "kitchen", {"pyproject.toml": "", "kitchen/__init__.py": "", "kitchen/a.py": KITCHEN}
+    )
+    monkeypatch.chdir(kitchen)
+    build_graph("kitchen")
+
+    begun: list[subprocess.Popen[str]] = []
+
+    def start(agent: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "graphbus_core.runtime", "--ledger", ledger, "--only", agent]
+        begun.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        assert begun[-1].stdout is not None
+        assert any("Ready" in line for line in begun[-1].stdout)
+        return begun[-1]
+
+    def order(topic: str) -> None:
+        assert main(["run", "--ledger", ledger, "--only", "outside", "--publish", topic, "{}"]) == 0
+
+    def dishes() -> list[str]:
+        with closing(States(str(kitchen / ".graphbus/state/state.sqlite3"))) as states:
+            return [*states.keys("Cook"), *states.keys("Baker")]
+
+    try:
+        oven = start("Oven")
+        start("Cook")
+        start("Baker")
+        order("/Dish/Ordered")
+        assert comes_true(Path("asked").exists)
+        oven.terminate()
+        order("/Cake/Ordered")
+        assert oven.wait(PATIENCE_S) == 0
+        assert comes_true(lambda: dishes() == ["dish"]), "the process that ended has answered it"
+        start("Oven")
+        assert comes_true(lambda: dishes() == ["dish", "cake"])
+    finally:
+        for each in begun:
+            each.kill()
+            each.communicate()

@@ -288,9 +288,13 @@ class AttachedLedger:
         return self._asking.ask(agent, question, what, timeout_s)
 
     def drain(self, grace_s: float) -> None:
-        """Claim nothing more, and wait up to `grace_s` for the handlers that run."""
+        """Claim nothing more, and wait up to `grace_s` for the handlers that run, and for answers to other processes."""
         if self._has_begun:
-            self._wait_for(self.worker.drain(grace_s))
+            self._wait_for(self._drain(grace_s))
+
+    async def _drain(self, grace_s: float) -> None:
+        answering = [] if self._asking is None else [self._asking.finish(grace_s)]
+        await asyncio.gather(self.worker.drain(grace_s), *answering)
 
     def close(self) -> None:
         """Append what was published last, disconnect, and end the thread. Closing twice does nothing."""

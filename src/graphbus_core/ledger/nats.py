@@ -431,10 +431,15 @@ class NatsLedger:
         with suppress(EngineGone):  # the asker waits in vain then
             await self._link.send(reply, text.encode())
 
+    async def leave_questions(self) -> None:
+        """Listen no more: who asks tries again until another process listens; see `Questions.leave_questions`."""
+        listening, self._listening = self._listening, []
+        for receiver in listening:
+            await self._link.unlisten(receiver)
+
     async def _listen(self, agents: Collection[str], owned: Collection[Source]) -> None:
         """Take questions to these agents, of which another process of an agent may take some; and who owns these sources."""
-        for receiver in self._listening:
-            await self._link.unlisten(receiver)
+        await self.leave_questions()
         app, listen = self.address.app, self._link.listen
         self._listening = [
             await listen(subject_of_questions(app, each), partial(self._take_question, each), each) for each in agents

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 from graphbus_core.bus.dead_letters import error_line
 from graphbus_core.errors import RequestTimeoutError, RunError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.isolation import attempt
-from graphbus_core.ledger.seam import Question, Questions, Subscription
+from graphbus_core.ledger.seam import EngineGone, Question, Questions, Subscription
 from graphbus_core.schema.json import freeze
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -81,6 +82,14 @@ class Asking:
             task = asyncio.create_task(self._answer(question))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
+
+    async def finish(self, grace_s: float) -> None:
+        """Take no more questions, and wait up to `grace_s` until those that were taken are answered."""
+        with suppress(EngineGone):
+            await self._engine.leave_questions()
+            await self.answer_all()
+        if self._answering:
+            await asyncio.wait(self._answering, timeout=grace_s)
 
     async def _answer(self, question: Question) -> None:
         value, error = await asyncio.to_thread(lambda: attempt(lambda: self._work_out(question)))

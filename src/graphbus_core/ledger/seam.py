@@ -269,6 +269,9 @@ class Questions(Protocol):
     async def answer(self, question: Question, text: str) -> None:
         """Answer a question; nobody may wait for it any more."""
 
+    async def leave_questions(self) -> None:
+        """Leave further questions to other processes, or to a later one; those that came before are taken as always."""
+
 
 class Ledger(Protocol):
     """An engine. See the head of this module for what each implementation promises.

@@ -411,6 +411,9 @@ class SqliteLedger:
         with self._transaction() as connection:
             connection.execute(sql.ANSWER, (text, question.number))
 
+    async def leave_questions(self) -> None:
+        """Do nothing: a question waits in the file until a process takes it."""
+
     # --- watching ---
 
     def watch(self) -> AsyncIterator[None]:
