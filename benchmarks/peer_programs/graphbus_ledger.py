@@ -35,7 +35,7 @@ async def start(name: str, handle: Handle) -> Append:
     Counter.handle = staticmethod(handle)
     graph = connect(Counter, on_error="isolate")
     graph.ledger = ledger = AttachedLedger(graph, open_engine(name, f"{tempfile.mkdtemp()}/state.sqlite3"))
-    graph.bus.start_dispatcher()
+    graph.bus.hosting.start_dispatcher()
     await asyncio.to_thread(ledger.begin)
 
     async def append(payloads: Sequence[dict[str, Any]]) -> None:

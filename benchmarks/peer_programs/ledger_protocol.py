@@ -1,6 +1,7 @@
 """What the programs behind `ledgers.py` do: measure one thing per line of input, and answer with one line of JSON.
 
 {"measure": "events", "count": 5000}  ->  seconds of one event, stored by the publisher until handled by the one consumer
+{"measure": "singles", "count": 500}  ->  the same, where the publisher waits for each event until it is stored
 {"measure": "hops", "count": 200}     ->  seconds of each event, published alone
 {"measure": "lost", "count": 50}      ->  how many events are never handled if the first attempt of each fails
 """
@@ -58,14 +59,18 @@ class Measures:
         self._is_done.clear()
         return [event_of(number) for number in numbers]
 
-    async def events(self, count: int) -> float:
+    async def events(self, count: int, batch: int = BATCH) -> float:
         """Return the seconds that one of many events takes."""
         payloads = self._expect(count)
         began = perf_counter()
-        for start in range(0, count, BATCH):
-            await self.append(payloads[start : start + BATCH])
+        for start in range(0, count, batch):
+            await self.append(payloads[start : start + batch])
         await self._is_done.wait()
         return (self._done_at - began) / count
+
+    async def singles(self, count: int) -> float:
+        """Return the seconds that one of many events takes, each published when the one before it is stored."""
+        return await self.events(count, batch=1)
 
     async def hops(self, count: int) -> list[float]:
         """Return the seconds from the publication of an event until its handler begins, one after the other."""
