@@ -83,7 +83,7 @@ def _as_document(lag: Lag) -> dict[str, object]:
 
 
 def _age(lag: Lag) -> str:
-    return format_duration(lag.oldest_s) if lag.waiting else ""
+    return format_duration(lag.oldest_s) if lag.waiting and lag.oldest_s else ""  # on NATS it is not known
 
 
 @ledger.command("resume")

@@ -29,6 +29,7 @@ _TABLES = (
 )
 _ADD_RECEIPT = "INSERT OR REPLACE INTO ledger_inbox (agent, number, origin, event_id, receipt) VALUES (?, ?, ?, ?, ?)"
 _RECEIPTS = "SELECT number, event_id, receipt FROM ledger_inbox WHERE agent = ? AND origin = ? ORDER BY number"
+_COUNT_RECEIPTS = "SELECT agent, count(*) FROM ledger_inbox GROUP BY agent"
 _FORGET_RECEIPT = "DELETE FROM ledger_inbox WHERE agent = ? AND number = ?"
 _FORGET_OTHER_ORIGINS = "DELETE FROM ledger_inbox WHERE agent = ? AND origin <> ?"
 _OPEN_DELIVERIES = (
@@ -171,6 +172,11 @@ class InboxLedger(SqliteLedger):
         prefix = _key(source, "")
         rows = connection.execute(_OPEN_DELIVERIES, (source.agent, sql.PARKED))
         return {key.removeprefix(prefix): count for key, count in rows if key.startswith(prefix)}
+
+    def count_receipts(self) -> dict[str, int]:
+        """Return the name of each source -> how many of its events are in the file and not acknowledged."""
+        with self._reading() as connection:
+            return dict(connection.execute(_COUNT_RECEIPTS).fetchall())
 
     # --- outbox ---
 

@@ -42,6 +42,7 @@ from graphbus_core.ledger.nats_names import (
     consumer_name,
     is_inbox,
     parse_address,
+    stream_name,
     subject_of,
     subject_of_owner,
     subject_of_question,
@@ -382,30 +383,47 @@ class NatsLedger:
         """Return the open deliveries in the file, and count as waiting what the server and the outbox have for this process.
 
         How the server's events are divided among several handlers of an agent is not known: the first one has them all.
-        Before `open`, these are the deliveries in the file.
+        Before `open`, these are those that the server has for any process, of the agents in the file.
         """
-        waiting = await self._count_waiting()
+        local = await self._local.lag()
+        if self._pumps or self._stream is not None:
+            waiting = await self._count_waiting()
+        else:
+            waiting = await self._count_elsewhere({each.subscription.agent for each in local})
         found = []
-        for each in await self._local.lag():
+        for each in local:
             more = waiting.pop(each.subscription.agent, 0)
             found.append(msgspec.structs.replace(each, waiting=each.waiting + more) if more else each)
         return found
 
-    async def _count_waiting(self) -> dict[str, int]:
+    async def _count_waiting(self) -> Counter[str]:
         """Return agent -> the number of its events that are not in the file yet; the outbox may have some for each agent."""
         if self._stream is None:
-            return {}
+            return Counter()
         unsent = len(self._local.outgoing(self._hosted(), _RELAY)) if self._pumps else 0
         waiting = Counter(dict.fromkeys(self._hosted(), unsent))
         for pump in list(self._pumps.values()):
             waiting[pump.source.agent] += await self._count_on_server(self._stream, pump)
         return waiting
 
+    async def _count_elsewhere(self, agents: Collection[str]) -> Counter[str]:
+        """Return agent -> the number of its events that no process is done with and that are not in this file."""
+        if not self._link.is_up:
+            await self._link.connect()
+        held, waiting = self._local.count_receipts(), Counter[str]()
+        for agent in agents:
+            for partition in (None, *range(self._settings.partitions.get(agent, 0))):
+                name = consumer_name(agent, partition)
+                info = await find_consumer(self._link, stream_name(self.address.app), name) or {}
+                unacknowledged = int(info.get("num_ack_pending", 0)) - held.get(name, 0)
+                waiting[agent] += int(info.get("num_pending", 0)) + max(0, unacknowledged)
+        return waiting
+
     async def _count_on_server(self, stream: Stream, pump: Pump) -> int:
         """Return how many events of an agent the server has not handed out, or has sent and the file has not got."""
         for _ in range(_LOOKS):
             before = pump.held()
-            info = await find_consumer(self._link, stream, pump.source.name) or {}
+            info = await find_consumer(self._link, stream.name, pump.source.name) or {}
             on_their_way = int(info.get("num_ack_pending", 0)) - len(before & pump.held())
             if on_their_way <= 0:
                 break

@@ -204,7 +204,7 @@ class Pump:
     async def _has_gap(self, stream: Stream) -> bool:
         """Return whether the server has handed out messages that are not in the file, and nobody else pulls."""
         for _ in range(_LOOKS):  # it may not have counted the latest acknowledgements yet
-            info = await find_consumer(self._link, stream, self.source.name)
+            info = await find_consumer(self._link, stream.name, self.source.name)
             if info is None:
                 raise EngineGone(f"the consumer {self.source.name} is missing")
             if info["num_waiting"] or info["num_ack_pending"] <= len(self._held):

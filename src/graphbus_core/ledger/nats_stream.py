@@ -302,7 +302,7 @@ async def declare_consumers(
     """
     made = []
     for agent, consumers in wanted.items():
-        found = {each.name: await find_consumer(link, stream, each.name) for each in consumers}
+        found = {each.name: await find_consumer(link, stream.name, each.name) for each in consumers}
         await _refuse_other_division(link, stream, consumers, found)
         for each in consumers:
             present = found[each.name]
@@ -336,7 +336,7 @@ async def _find_other_division(
         if present is not None and _description(present["config"]) != _description(each.config):
             return present
     agent, partition, _ = consumers[0]
-    return await find_consumer(link, stream, consumer_name(agent, 0 if partition is None else None))
+    return await find_consumer(link, stream.name, consumer_name(agent, 0 if partition is None else None))
 
 
 def _description(config: Mapping[str, Any]) -> str:
@@ -353,8 +353,8 @@ async def divide_again(link: NatsLink, stream: Stream, wanted: Mapping[str, Sequ
     """
     divided = []
     for agent, consumers in wanted.items():
-        found = {each.name: await find_consumer(link, stream, each.name) for each in consumers}
-        is_held = await find_consumer(link, stream, f"{agent}{_HOLD}")
+        found = {each.name: await find_consumer(link, stream.name, each.name) for each in consumers}
+        is_held = await find_consumer(link, stream.name, f"{agent}{_HOLD}")
         if is_held or await _find_other_division(link, stream, consumers, found):
             await _replace_consumers(link, stream, agent, consumers)
             divided.append(agent)
@@ -364,7 +364,7 @@ async def divide_again(link: NatsLink, stream: Stream, wanted: Mapping[str, Sequ
 async def _replace_consumers(link: NatsLink, stream: Stream, agent: str, consumers: Sequence[Consumer]) -> None:
     hold = f"{agent}{_HOLD}"
     old = [each for each in await _find_names(link, stream) if re.fullmatch(rf"{agent}(-[0-9]+|{_HOLD})?", each)]
-    infos = [await find_consumer(link, stream, each) or {} for each in old]
+    infos = [await find_consumer(link, stream.name, each) or {} for each in old]
     start = {"deliver_policy": "by_start_sequence", "opt_start_seq": _next_number(agent, infos, link.address.place)}
     if hold not in old:
         await _make_consumer(link, stream, hold, consumers[0].config | start | {"durable_name": hold}, [])
@@ -399,10 +399,10 @@ async def _find_names(link: NatsLink, stream: Stream) -> list[str]:
             return names
 
 
-async def find_consumer(link: NatsLink, stream: Stream, name: str) -> dict[str, Any] | None:
-    """Return the description of a consumer; None if there is none."""
+async def find_consumer(link: NatsLink, stream: str, name: str) -> dict[str, Any] | None:
+    """Return the description of a consumer of this stream; None if there is none."""
     try:
-        return await link.request(f"$JS.API.CONSUMER.INFO.{stream.name}.{name}")
+        return await link.request(f"$JS.API.CONSUMER.INFO.{stream}.{name}")
     except ApiError as error:
         if error.number in (_NO_CONSUMER, _NO_STREAM):
             return None

@@ -849,6 +849,21 @@ async def _is_up(ledger: NatsLedger) -> bool:
     return ledger._link.is_up
 
 
+def test_what_waits_on_the_server_is_seen_without_handling_anything(url: str, path: str) -> None:
+    """`graphbus ledger lag`: what no process is done with, wherever it runs."""
+
+    async def main() -> None:
+        outside, looking = NatsLedger(url, path, agents=[]), NatsLedger(url, path)
+        await outside.open([MILL, STORE])
+        await outside.append(grain("a", "b"))
+        await outside.close()
+        lags = {each.subscription.agent: each.waiting for each in await looking.lag()}
+        assert lags == {"Mill": 2, "Store": 0}
+        await looking.close()
+
+    asyncio.run(main())
+
+
 def test_a_consumer_that_was_deleted_is_made_again(url: str, path: str) -> None:
     async def body(ledger: NatsLedger) -> None:
         await ledger.append(grain("a"))
