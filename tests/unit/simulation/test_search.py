@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 
 from graphbus_core import Event, GraphBusNode, depends_on, publishes, schema_method, subscribe
 from graphbus_core.errors import RunError
+from graphbus_core.ledger.memory import MemoryLedger
+from graphbus_core.ledger.memory_queue import Delivery, Queue
 from graphbus_core.simulation.faults import KINDS, OUTSIDE, Fault, Kind, make_faults
 from graphbus_core.simulation.invariants import UserInvariants, View, invariant
+from graphbus_core.simulation.record import ORDER
 from graphbus_core.simulation.search import Simulation, make_early, shrink
 from graphbus_core.simulation.subject import RootEvent, subject_of_classes
 from graphbus_core.simulation.surroundings import ModuleMemory
@@ -236,6 +239,19 @@ class Keyed(GraphBusNode):
 def test_partitions_may_be_handled_in_any_order() -> None:
     simulation = Simulation(subject_of_classes(Keyed, partitions=3), SALES * 2)
     assert all(simulation.find(seed) is None for seed in range(60))
+
+
+class DividesByNumber(MemoryLedger):
+    def _queue_of(self, delivery: Delivery) -> Queue:
+        delivery.partition = delivery.number % 3
+        return super()._queue_of(delivery)
+
+
+def test_an_engine_that_does_not_divide_by_key_is_found() -> None:
+    """Events of one key are in several partitions, which do not wait for each other."""
+    simulation = Simulation(subject_of_classes(Keyed, partitions=3, ledger=DividesByNumber), SALES * 2)
+    failures = [failure for seed in range(60) if (failure := simulation.find(seed)) is not None]
+    assert ORDER in {each.violation.invariant for each in failures}
 
 
 class Flips(GraphBusNode):
