@@ -94,7 +94,7 @@ def _check_partition(config: ResolvedRun, agents: Sequence[AgentDefinition]) -> 
         if count <= config.partition:
             reason = f"{agent} has {count} partition{'' if count == 1 else 's'}, numbered from 0"
     if not is_on_nats(config.settings.ledger):
-        reason = "only on NATS do processes choose a partition: elsewhere they share one file"
+        reason = "processes that share a file share the partitions, too; only on NATS each has its own"
     if reason:
         raise RunError("GBE691", partition=str(config.partition), reason=reason)
 
