@@ -225,7 +225,9 @@ def replay(
     request = ReplayRequest(since=since, until=time.time() if until is None else until, topic=topic, handlers=handlers)
 
     async def ask(engine: History) -> Sequence[Entry]:
-        known = {each.subscription.handler for each in await engine.lag()} if engine.capabilities.replay else {*handlers}
+        known = (
+            {each.subscription.handler for each in await engine.lag()} if engine.capabilities.replay else {*handlers}
+        )
         for each in handlers:
             if each not in known:
                 raise click.BadParameter(f"There is no handler {each!r}.{did_you_mean(each, known)}")
