@@ -179,6 +179,16 @@ def test_records_are_shared_by_git_and_outlive_the_text_of_the_build(
     assert git("log", "--format=%s", "refs/graphbus/deployed/production/shop").count("Record shop in production") == 2
 
 
+def test_a_job_that_may_push_needs_nothing_but_the_bundle(shop: Path, tmp_path: Path) -> None:
+    """As the generated pipelines: one job records, another one pushes."""
+    for name in ("origin", "pushing"):
+        git("clone", "-q", "--bare" if name == "origin" else "-q", f"file://{shop}", str(tmp_path / name))
+    assert main(["deployed", "record", "production", "--bundle", str(tmp_path / "record.bundle")]) == 0
+    git("fetch", "-q", str(tmp_path / "record.bundle"), "+refs/graphbus/*:refs/graphbus/*", cwd=tmp_path / "pushing")
+    git("push", "-q", str(tmp_path / "origin"), "refs/graphbus/*", cwd=tmp_path / "pushing")
+    assert "refs/graphbus/deployed/production/shop" in git("for-each-ref", cwd=tmp_path / "origin")
+
+
 def test_two_clones_that_record_at_once_are_told_apart_by_git(shop: Path, tmp_path: Path) -> None:
     """The second push is refused, because it does not know the first one: no record is lost."""
     for name in ("one", "other"):

@@ -169,6 +169,7 @@ def _make_plan(forge: Forge, options: Mapping[str, Any], root: Path, top: Path) 
         has_image=options["has_image"],
         has_deploy=options["has_image"] and options["has_deploy"],
         environment=check_ref_name(options["environment"], "environment"),
+        has_ledger=bool(settings.runtime.ledger),
         negotiation=_plan_negotiation(options, settings.llm) if options["has_negotiation"] else None,
     )
     changed = {  # paths that were found are written out: the command then gives the same files without artifacts

@@ -62,8 +62,11 @@ def deployed() -> None:
 )
 @_COMPONENT
 @_ONLY
+@click.option(
+    "--bundle", default="", metavar="FILE", help="Write the record to a git bundle, which another job can push."
+)
 @_AS_JSON
-def record(*, environment: str, build: str, component: str, only: tuple[str, ...], as_json: bool) -> None:
+def record(*, environment: str, build: str, component: str, only: tuple[str, ...], bundle: str, as_json: bool) -> None:
     """Record that a build runs in ENV now, in place of the one that was recorded for the component before.
 
     With --only, the other agents of the component stay as they are recorded.
@@ -85,6 +88,8 @@ def record(*, environment: str, build: str, component: str, only: tuple[str, ...
     agents = only or tuple(sorted(state.agents))
     new = DeployedBuild(digest=digest, revision=deployments.revision(), agents=agents, messages=part)
     deployments.write(before.deploy(new, replaces=only or {*before.agents, *agents}))
+    if bundle:
+        deployments.bundle(environment, component, bundle)
     document = {"environment": environment, "component": component, "digest": digest, "agents": agents}
     line = f"{style('✓', 'good')} {component} {digest[:12]} runs in {environment}: {', '.join(agents)}."
     console.print_result(document, [line], as_json=as_json)

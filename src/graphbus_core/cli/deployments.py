@@ -96,6 +96,10 @@ class Deployments:
         commit = self._git.line("commit-tree", tree, *(("-p", parent) if parent else ()), "-m", message)
         self._git.run("update-ref", "-m", message, ref, commit, parent)
 
+    def bundle(self, environment: str, component: str, path: str) -> None:
+        """Write the record of a component to a git bundle; raise GBE431 if the file cannot be written."""
+        self._git.run("bundle", "create", "--quiet", os.path.abspath(path), _ref_of(environment, component))
+
     def remove(self, environment: str, component: str) -> bool:
         """Forget a component; False if it is not recorded."""
         ref = _ref_of(environment, component)

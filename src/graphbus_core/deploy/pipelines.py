@@ -1,7 +1,7 @@
 """Generates CI pipelines for GitHub and GitLab: for pull requests, for commits on main, and for scheduled negotiations.
 
     on a pull request    check  build  frozen  contract  test         no secret, and a token that can only read
-    on main              check  build  frozen  test  ->  image  ->  deploy
+    on main              check  build  frozen  test  ->  image  ->  deploy  ->  record
     on a schedule        negotiate  ->  propose
 
 The templates are `templates/github*.yml` and `templates/gitlab.yml`. Only checked values are inserted into scripts: names and
@@ -84,6 +84,7 @@ class PipelinePlan(NamedTuple):
         has_image: Build an image from `branch` and push it.
         has_deploy: Deploy that image.
         environment: The name of the forge's environment for deployments.
+        has_ledger: Events wait in a ledger, so builds are compared both ways, and what runs in the environment is recorded.
         negotiation: The scheduled job; None: there is none.
     """
 
@@ -102,6 +103,7 @@ class PipelinePlan(NamedTuple):
     has_image: bool = True
     has_deploy: bool = True
     environment: str = "production"
+    has_ledger: bool = False
     negotiation: NegotiationJob | None = None
 
     @property
@@ -168,11 +170,22 @@ def _template_values(plan: PipelinePlan, *, guarded: str) -> dict[str, Any]:
         "check": _quote_command("graphbus", "check", *plan.paths),
         "build": build,
         "contract": _quote_command("graphbus", "contract", *plan.paths),
+        "messages": _quote_command("graphbus", "contract", "diff", "--both-ways", *_path_options(plan)),
+        "can_deploy": _quote_command(
+            "graphbus", "contract", "can-deploy", "--allow-unrecorded", *_path_options(plan), "--to", plan.environment
+        ),
+        "record": _quote_command("graphbus", "deployed", "record", plan.environment, "--bundle", "record.bundle"),
+        "bundle": plan.in_repository("record.bundle")[0],
         "test": _quote_command(*plan.test),
         "prove": fill_template("prove.sh", build=build),
         "pack": fill_template("pack.sh"),
         "unpack": fill_template("unpack.sh", guarded=guarded),
     }
+
+
+def _path_options(plan: PipelinePlan) -> list[str]:
+    """Return the paths of the agents as options."""
+    return [word for path in plan.paths for word in ("--path", path)]
 
 
 def _install_commands(plan: PipelinePlan) -> str:

@@ -40,6 +40,7 @@ PLANS = {
         folder="services/shop",
         name="shop",
         environment="eu production",
+        has_ledger=True,
         negotiation=WEEKLY._replace(keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY")),
     ),
     "verify": PipelinePlan(command="graphbus ci FORGE --no-image", has_image=False, has_deploy=False),
