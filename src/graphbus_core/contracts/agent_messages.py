@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from graphbus_core.compiler.rules.results import Results
 from graphbus_core.compiler.rules.wiring import AgentPublication
 from graphbus_core.contracts.messages import OUTSIDE, Consumer, MessageKind, Messages, Producer, Unread
-from graphbus_core.contracts.surface import Surface, TopicHandler, answer_of, merge_schemas
+from graphbus_core.contracts.surface import Surface, TopicHandler, merge_schemas
 from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, Publication
 from graphbus_core.schema.paths import type_of_paths
 from graphbus_core.schema.types import UNKNOWN, Schema, Type, as_json
 
+_COMPUTED = "the topic or method is computed at run time"
+
 
 def messages_of(surface: Surface) -> Messages:
     """Return who sends which messages in a graph, and who takes them."""
-    producers = (*_events(surface), *_computed_events(surface), *_calls(surface), *_answers(surface))
+    results = Results(surface.agents)
+    surface = Surface(map(results.resolve_agent, surface.agents.values()), surface.topics)
+    producers = (*_events(surface), *_computed_events(surface), *_calls(surface), *_answers(surface, results))
     consumers = (*map(_handler, surface.handlers), *_methods(surface), *_waiting(surface))
-    computed = [each.span for each in producers if not each.channel] + [
-        each.span for each in consumers if not each.channel
-    ]
-    unread = tuple(Unread(span, "the topic or method is computed at run time") for span in computed)
-    return Messages(producers, consumers, unread)
+    computed = [each.span for each in producers if not each.channel]
+    computed += [each.span for each in consumers if not each.channel]
+    return Messages(producers, consumers, tuple(Unread(span, _COMPUTED) for span in computed))
 
 
 # --- events and requests -----------------------------------------------------------------------
@@ -106,21 +109,21 @@ def _methods(surface: Surface) -> Iterator[Consumer]:
         )  # fmt: skip
 
 
-def _answers(surface: Surface) -> Iterator[Producer]:
+def _answers(surface: Surface, results: Results) -> Iterator[Producer]:
     """Yield what methods return, and what handlers of requests answer."""
     for agent, method in _own_methods(surface):
         gives, name = method.output_schema, f"{agent.name}.{method.name}"
         yield Producer(
             kind="answer", channel=name, name=name, unit=agent.name, span=method.schema_span or method.span,
-            given=_record_of(gives) if gives else UNKNOWN, is_open=gives is not None and gives.is_open,
-            digest=agent.source_digest,
+            given=_record_of(gives) if gives else as_json(results.type_of(name)),
+            is_open=gives is not None and gives.is_open, digest=agent.source_digest,
         )  # fmt: skip
     for handler in surface.handlers:
         answering = handler.method
         if answering and not answering.has_schema and handler.subscription.topic:
             yield Producer(
                 kind="answer", channel=handler.subscription.topic, name=handler.name, unit=handler.agent.name,
-                span=answering.span, given=as_json(answer_of(handler)), digest=handler.agent.source_digest,
+                span=answering.span, given=as_json(results.type_of(handler.name)), digest=handler.agent.source_digest,
             )  # fmt: skip
 
 

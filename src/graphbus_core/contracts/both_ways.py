@@ -223,31 +223,16 @@ class _Direction:
 
     def _find_misfits(self, producer: Producer, consumer: Consumer) -> Iterator[Problem]:
         """Yield why messages do not fit a consumer of the other build, or are not known to fit."""
-        own = self._sender.by_key.get(consumer.key)
-        same = self._find_same(producer)
-        is_new = own is None or not same or _facts_of(own) != _facts_of(consumer)
-        is_new_text = (
-            is_new
-            or own is None
-            or (own.digest, [each.digest for each in same]) != (consumer.digest, [producer.digest])
-        )
+        own, same = self._sender.by_key.get(consumer.key), self._find_same(producer)
         ways = _ways_of(self._way, is_stored=producer.kind in STORED and (own is not None or self._way == "back"))
         hurt = producer.name if producer.kind in ("call", "request") else consumer.name
         always = self._find_fields_that_always_fail(producer, consumer, own)
         for each in self._misfits_of(producer, consumer, own):
-            read_at = consumer.place_of(each.field)
-            is_cause = is_new and each.field not in always if each.verdict == "breaks" else is_new_text
+            read_at, is_new = consumer.place_of(each.field), _is_new(each, producer, consumer, own, same)
+            is_new = is_new and not (each.verdict == "breaks" and each.field in always)
             yield Problem(
-                ways,
-                each.verdict,
-                each.field,
-                producer.span,
-                read_at,
-                each.why,
-                hurt,
-                is_cause,
-                is_mixed_up=each.is_mixed_up,
-            )
+                ways, each.verdict, each.field, producer.span, read_at, each.why, hurt, is_new, is_mixed_up=each.is_mixed_up
+            )  # fmt: skip
 
     def _find_fields_that_always_fail(self, producer: Producer, consumer: Consumer, own: Consumer | None) -> set[str]:
         """Return the fields by which a task fails without a change: old messages in the old build, or equal ones in both."""
@@ -258,19 +243,38 @@ class _Direction:
         return {each.field for each in found if each.verdict == "breaks"}
 
     def _misfits_of(self, producer: Producer, consumer: Consumer, own: Consumer | None) -> Iterator[Misfit]:
-        """Yield what does not fit; of each field only the first reason."""
+        """Yield what does not fit; of each field only the first reason. `own` is the consumer in the producer's build."""
         names = f"the {self._past} {producer.name}", f"the {self._present} {consumer.name}"
+        home = self._planned if self._planned.by_key.get(consumer.key) is consumer else self._reader
         found = [*find_mixed_up(producer, consumer, own, names)] if own else []
         found += find_misfits(producer, consumer, names)
-        if not consumer.is_whole:
-            home = self._planned if self._planned.by_key.get(consumer.key) is consumer else self._reader
-            found += find_reliances(producer, consumer, home.producers_of(producer), names)
+        found += find_reliances(producer, consumer, home.producers_of(producer), names)
         yield from {each.field: each for each in reversed(found)}.values()
 
     def _find_same(self, producer: Producer) -> list[Producer]:
         """Return the producers of the reader's build that send the same."""
         there = self._reader.producers_of(producer)
         return [each for each in there if each.name == producer.name and _sent_by(each) == _sent_by(producer)]
+
+
+def _is_new(
+    misfit: Misfit, producer: Producer, consumer: Consumer, own: Consumer | None, same: Sequence[Producer]
+) -> bool:
+    """Return whether a change between the builds is the reason for a misfit.
+
+    Args:
+        misfit: The misfit.
+        producer: Who sends, in one build.
+        consumer: Who takes it, in the other build.
+        own: The consumer in the build of the producer; None if it is not there.
+        same: The producers in the build of the consumer that send the same, as far as is known.
+    """
+    is_same_text = own is not None and own.digest == consumer.digest
+    if misfit.is_assumed and is_same_text:  # it got along with these messages in the other build
+        return False
+    if own is None or not same or _facts_of(own) != _facts_of(consumer):
+        return True
+    return misfit.verdict == "unknown" and not (is_same_text and any(each.digest == producer.digest for each in same))
 
 
 def _edge(producer: Producer, consumer: Consumer, problems: Iterable[Problem]) -> EdgeAnswers:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from graphbus_core.contracts.messages import Consumer, Producer
 from graphbus_core.schema.compatibility import Fit, fit_of
-from graphbus_core.schema.types import UNKNOWN, Field, Type, union
+from graphbus_core.schema.types import UNKNOWN, Field, Type, is_unspecific, union
 
 
 class Misfit(NamedTuple):
@@ -20,12 +20,14 @@ class Misfit(NamedTuple):
         field: The field; empty for the whole message.
         why: One sentence without its full stop.
         is_mixed_up: It is taken for something else, and nothing fails at once.
+        is_assumed: It is not known that the consumer needs it, only that messages of its own build have it.
     """
 
     verdict: Literal["breaks", "unknown"]
     field: str
     why: str
     is_mixed_up: bool = False
+    is_assumed: bool = False
 
 
 def find_misfits(producer: Producer, consumer: Consumer, names: tuple[str, str]) -> Iterator[Misfit]:
@@ -54,7 +56,9 @@ def find_misfits(producer: Producer, consumer: Consumer, names: tuple[str, str])
 def find_reliances(
     producer: Producer, consumer: Consumer, own: Sequence[Producer], names: tuple[str, str]
 ) -> Iterator[Misfit]:
-    """Yield what a consumer may rely on, whose needs are not all known, because messages of its own build have it.
+    """Yield what a consumer may rely on, although that is not known, because messages of its own build have it.
+
+    That is the type of a field of which only the name is known; and any field, if not all that it needs is known.
 
     Args:
         producer: Who sends the messages, in another build.
@@ -63,15 +67,19 @@ def find_reliances(
         names: See `find_misfits`.
     """
     sender, reader = names
+    vague = {each.name for each in consumer.wanted.fields if is_unspecific(each.type)}
+    if consumer.is_whole and not vague:
+        return
     relied = _merge([_sent_type(each) for each in own])
     if relied.kind == "unknown":
         if not _is_alike(producer, own):
-            yield Misfit("unknown", "", f"it is not known what {reader} needs of what {sender} sends")
+            why = f"it is not known what {reader} needs of what {sender} sends"
+            yield Misfit("unknown", "", why, is_assumed=True)
         return
-    known = {each.name for each in consumer.wanted.fields}
+    named = {each.name for each in consumer.wanted.fields}
     for field, fit in _find_unmet(relied, producer).items():
-        if field not in known or fit_of(UNKNOWN, UNKNOWN) != fit:
-            yield Misfit("unknown", field, f"{reader} may need {_describe(field, fit, sender)}")
+        if field in vague or (field not in named and not consumer.is_whole):
+            yield Misfit("unknown", field, f"{reader} may need {_describe(field, fit, sender)}", is_assumed=True)
 
 
 def _is_alike(producer: Producer, own: Sequence[Producer]) -> bool:
