@@ -57,7 +57,7 @@ AGENTS = """
             self.state["{build}"] = self.state.get("{build}", 0) + 1
             self.state["count"] = self.state.get("count", 0) + 1
             self.state["sum"] = self.state.get("sum", 0) + n
-
+    {more}
 
     def place_orders(graph):
         import time
@@ -70,11 +70,18 @@ AGENTS = """
             time.sleep(0.005)
         Path("../placed").write_text(str(n))
     """
-OLD = {"build": "old", "accepted": '"n": int', "payload": '"n": n', "takes": "n: int"}
-NEW = {"accepted": '"n": int, "currency": str', "payload": '"n": n, "currency": "EUR"'}
+AUDIT = """
+        @subscribe("/Order/Paid")
+        def audit(self, n: int) -> None:
+            self.state["audit"] = self.state.get("audit", 0) + 1
+    """
+OLD = {"build": "old", "accepted": '"n": int', "payload": '"n": n', "takes": "n: int", "more": ""}
+NEW = {"accepted": '"n": int, "currency": str', "payload": '"n": n, "currency": "EUR"', "more": ""}
+TAKES_BOTH = 'n: int, currency: str = "EUR"'
 BUILDS = {
     "old": OLD,
-    "new": {**NEW, "build": "new", "takes": 'n: int, currency: str = "EUR"'},
+    "new": {**NEW, "build": "new", "takes": TAKES_BOTH},
+    "more": {**NEW, "build": "more", "takes": TAKES_BOTH, "more": AUDIT},
     "wrong": {**NEW, "build": "wrong", "takes": "n: int, currency: str"},
 }
 AGENTS_WITH_WORK = ("Checkout", "Payments", "Books")
@@ -90,6 +97,18 @@ class Fleet:
             settings = f'[tool.graphbus.runtime]\nledger = "{ledger}"\nstate_dir = "{folder}/state"\n'
             files = {"pyproject.toml": settings, "shop/__init__.py": "", "shop/agents.py": AGENTS.format(**parts)}
             build_graph(write_project(folder / name, files) / "shop")
+        subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+
+    def can_deploy(self, build: str, running: str) -> bool:
+        """Whether `graphbus contract can-deploy` admits a build where another one runs."""
+        self.graphbus(running, "deployed", "record", "production", "--component", "shop")
+        command = [sys.executable, "-m", "graphbus_core", "contract", "can-deploy", ".graphbus", "--to", "production"]
+        done = subprocess.run(
+            [*command, "--component", "shop", "--json"], cwd=self.folder / build, check=False, capture_output=True
+        )
+        answer = json.loads(done.stdout)["can_deploy"]
+        assert done.returncode == (0 if answer else 3)
+        return bool(answer)
 
     def start(self, agent: str, build: str, *more: str) -> None:
         """Start a process, and wait until it is ready."""
@@ -162,8 +181,9 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
         yield found
 
 
-def test_two_compatible_builds_replace_each_other_under_load(fleet: Fleet, figure: Figure) -> None:
-    for build in ("new", "old"):
+def test_a_build_that_can_be_deployed_parks_nothing_under_load_and_back(fleet: Fleet, figure: Figure) -> None:
+    for build, running in (("new", "old"), ("old", "new"), ("more", "old")):
+        assert fleet.can_deploy(build, running)
         for agent in AGENTS_WITH_WORK:
             fleet.replace(agent, build)
             before = fleet.state_of(agent).get(build, 0)
@@ -172,10 +192,13 @@ def test_two_compatible_builds_replace_each_other_under_load(fleet: Fleet, figur
             )  # type: ignore[misc]
     orders = fleet.end_orders()
     fleet.check_all_paid(orders)
+    assert fleet.state_of("Books")["audit"] > 0
+    assert not fleet.can_deploy("old", "more"), "what waits for the handler would be parked"
     figure("orders lost, doubled, parked and dead in a rolling upgrade and back", f"0 of {orders}")
 
 
 def test_what_a_build_cannot_read_is_parked_and_taken_up_after_the_correction(fleet: Fleet) -> None:
+    assert not fleet.can_deploy("wrong", "old")
     fleet.replace("Payments", "wrong")
     assert comes_true(lambda: fleet.count(PARKED) > 5)
     orders = fleet.end_orders()
