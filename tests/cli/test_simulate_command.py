@@ -252,3 +252,72 @@ def test_events_that_an_upgrade_cannot_read_are_named(
     assert "kind: expected str, got nothing" in said.out
     assert "graphbus simulate --events events.jsonl --faults upgrade --upgrade ../new/.graphbus --seed" in said.err
     assert "../new/" in said.err.partition(": error")[0]  # the place is in the build that cannot read them
+
+
+BAKED, TAKES = '{"loaves": loaves}', "def on_baked(self, loaves: int)"
+DECLARED, ADDS = '{"loaves": int}', 'self.state.get("loaves", 0) + loaves'
+UPGRADES = {
+    "nothing": ((), True),
+    "a field that nobody reads": (
+        ((BAKED, BAKED[:-1] + ', "kind": "rye"}'), (DECLARED, DECLARED[:-1] + ', "kind": str}')),
+        True,
+    ),
+    "a field with a default": ((("loaves: int)", 'loaves: int, kind: str = "rye")'),), True),
+    "a wider type": (
+        ((TAKES, TAKES.replace("int", "int | str")), (ADDS, ADDS.replace("+ loaves", "+ int(loaves)"))),
+        True,
+    ),
+    "a required field": (
+        (
+            (BAKED, BAKED[:-1] + ', "kind": "rye"}'),
+            (DECLARED, DECLARED[:-1] + ', "kind": str}'),
+            (TAKES, TAKES[:-1] + ", kind: str)"),
+        ),
+        False,
+    ),
+    "a field with another name": (
+        (
+            (BAKED, '{"count": loaves}'),
+            (DECLARED, '{"count": int}'),
+            (TAKES, "def on_baked(self, count: int)"),
+            (ADDS, ADDS.replace("+ loaves", "+ count")),
+        ),
+        False,
+    ),
+    "another type": (
+        (
+            (BAKED, '{"loaves": str(loaves)}'),
+            (DECLARED, '{"loaves": str}'),
+            (TAKES, TAKES.replace("int", "str")),
+            (ADDS, ADDS.replace("+ loaves", "+ int(loaves)")),
+        ),
+        False,
+    ),
+    "a key that is read": (
+        (
+            (BAKED, '{"count": loaves}'),
+            (DECLARED, '{"count": int}'),
+            (TAKES, "def on_baked(self, event: Event)"),
+            (ADDS, ADDS.replace("+ loaves", '+ event["count"]')),
+        ),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UPGRADES)
+def test_an_upgrade_parks_events_only_where_the_comparison_both_ways_says_so(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the end all processes run the new build: what is parked then are messages of the old one."""
+    edits, is_safe = UPGRADES[name]
+    new = AGENTS
+    for before, after in edits:
+        assert before in new
+        new = new.replace(before, after)
+    make_two_builds(tmp_path, monkeypatch, new)
+    main(["contract", "diff", ".graphbus", "../new/.graphbus", "--both-ways", "--json"])
+    edges = json.loads(capsys.readouterr().out)["both_ways"]["edges"]
+    assert all(each["answers"]["queued"] != "breaks" for each in edges if each["kind"] == "event") is is_safe
+    assert simulate("--upgrade", "../new/.graphbus", "--seeds", "25") == (0 if is_safe else 7)
+    assert ("No event stays parked" in capsys.readouterr().out) is not is_safe
