@@ -35,12 +35,15 @@ _FATES: Mapping[MessageKind, tuple[str, str]] = {
     "task": ("fail", "may fail"),
 }
 """Kind -> what becomes of messages that do not fit, and of those that are not known to fit."""
-_COUNTED: Mapping[Verdict, str] = {
-    "breaks": "broken",
-    "unknown": "unknown",
-    "waits": "waiting",
-    "fits": "fit both ways",
+_COUNTED: Mapping[tuple[Verdict, bool], str] = {
+    ("breaks", True): "broken",
+    ("unknown", True): "unknown",
+    ("waits", True): "waiting",
+    ("breaks", False): "broken in both builds",
+    ("unknown", False): "unknown in both builds",
+    ("fits", False): "fit both ways",
 }
+"""Verdict of an edge, and whether a change is its reason -> how such edges are counted."""
 
 
 class Builds(NamedTuple):
@@ -142,10 +145,11 @@ def _describe_dead_end(edge: EdgeAnswers) -> str:
 
 def _summary_lines(found: BothWays) -> Iterator[str]:
     """Yield the number of edges by verdict, the order of deploys for all of them, and what was not compared."""
-    counts = {verdict: sum(edge.verdict == verdict for edge in found.edges) for verdict in _COUNTED}
-    listed = ", ".join(f"{count} {_COUNTED[verdict]}" for verdict, count in counts.items() if count)
-    worst: Verdict = next((verdict for verdict, count in counts.items() if count), "fits")
-    yield f"{style(*_MARKS[worst])} {pluralize(len(found.edges), 'edge')}{': ' if listed else ''}{listed}."
+    counts = Counter((edge.verdict, edge.is_new) for edge in found.edges)
+    listed = ", ".join(f"{counts[key]} {words}" for key, words in _COUNTED.items() if counts[key])
+    worst = next((key for key in _COUNTED if counts[key]), ("fits", False))
+    mark = "unknown" if worst == ("breaks", False) else worst[0]  # no change of this comparison
+    yield f"{style(*_MARKS[mark])} {pluralize(len(found.edges), 'edge')}{': ' if listed else ''}{listed}."
     order = find_deploy_order(found.edges)
     if order:
         yield f"Deploy in this order: {sanitize(', '.join(order))}."

@@ -39,6 +39,7 @@ from graphbus_core.contracts.both_ways import compare_both_ways
 from graphbus_core.contracts.edges import ContractValidation, validate_contracts
 from graphbus_core.errors import (
     BuildError,
+    DeployError,
     GraphBusError,
     UsageError,
     did_you_mean,
@@ -207,6 +208,10 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], both_ways: bool, reader:
 
         return diff_with_reader(reader, (old, new), paths, form, {**options, "both_ways": both_ways})
     states = read_state(old, paths), read_state(new, paths)
+    if not any(each.agents for each in states):
+        raise DeployError("GBE746", path=" and ".join(each.label for each in states))
+    for one, other in (states, states[::-1]):
+        one.check_readable_beside(other)
     comparison = _compare_states(*states, **options)
     if both_ways:
         comparison = comparison._replace(both_ways=compare_both_ways(*(each.messages for each in states)))

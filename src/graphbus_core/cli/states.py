@@ -12,7 +12,7 @@ from graphbus_core import settings, store
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.contracts.agent_messages import messages_of
-from graphbus_core.contracts.messages import Messages
+from graphbus_core.contracts.messages import Messages, Unread
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.editing.git import Repository, repository_of, tree_at
 from graphbus_core.errors import (
@@ -25,11 +25,13 @@ from graphbus_core.errors import (
     UsageError,
     raise_all,
 )
+from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.config import BuildConfig, ResolvedBuild, Settings
 from graphbus_core.store.migration import load_any
 
 REVISION = "rev:"
 _PYPROJECT = "pyproject.toml"
+_SUBMODULE = "it is a submodule, whose files are in another repository"
 REASONS = {  # code of the error -> why a name is no revision
     "GBE344": "there is no git repository here",
     "GBE432": "the repository has no such commit",
@@ -45,6 +47,7 @@ class GraphState(NamedTuple):
         version: The version of its project, empty if none is known.
         root: The project root on disk; empty for a revision.
         digest: The digest of the build, if the state is a folder with artifacts; else empty.
+        submodules: For a revision: the submodules in it, whose files it does not have.
     """
 
     label: str
@@ -52,6 +55,7 @@ class GraphState(NamedTuple):
     version: str
     root: str = ""
     digest: str = ""
+    submodules: tuple[str, ...] = ()
 
     @property
     def agents(self) -> frozenset[str]:
@@ -61,7 +65,17 @@ class GraphState(NamedTuple):
     @property
     def messages(self) -> Messages:
         """Who sends which messages in this state, and who takes them."""
-        return messages_of(self.surface)
+        found = messages_of(self.surface)
+        submodules = tuple(Unread(SourceSpan(path, 1, 0, 1, 0), _SUBMODULE) for path in self.submodules)
+        return Messages(found.producers, found.consumers, (*found.unread, *submodules))
+
+    def check_readable_beside(self, other: GraphState) -> None:
+        """Raise GBE745 if a submodule of this revision has agents in the other state: they would seem to be new, or gone."""
+        for path in self.submodules:
+            if any(agent.path.startswith(f"{path}/") for agent in other.surface.agents.values()):
+                raise DeployError(
+                    "GBE745", state=self.label, reason=f"{path} is a submodule, so its agents are not known"
+                )
 
 
 def _whole_project() -> tuple[str, ...]:
@@ -145,19 +159,27 @@ def read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fals
     except GraphBusError as error:
         if error.code not in REASONS:
             raise
-        raise UsageError("GBE171", name=name, reason=REASONS[error.code]) from None
+        raise UsageError("GBE171", name=name, reason=_reason_of(error, root)) from None
     label = f"{label} ({commit[:7]})"
     with tree_at(repository, commit, lambda path: path.endswith(".py") or path == _PYPROJECT) as tree:
         sources = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _whole_project()]
         present = tuple(str(path) for path in sources if path.exists())
+        submodules = repository.submodules(commit)
         if not present:  # the agents did not exist yet
-            return GraphState(label, Surface((), ()), _version_of(tree))
+            return GraphState(label, Surface((), ()), _version_of(tree), submodules=submodules)
         config = ResolvedBuild(root=str(tree), paths=present, settings=_load_old_settings(tree, label), dry_run=True)
         project = Project.read(config, cache=False)
         if unreadable := errors_without_finding(project):
             reason = f"{unreadable[0].where}: {unreadable[0].sentence}".rstrip(".")
             raise DeployError("GBE745", state=label, reason=reason)
-        return state_of_project(label, project)
+        return state_of_project(label, project)._replace(submodules=submodules)
+
+
+def _reason_of(error: GraphBusError, root: Path) -> str:
+    """Return why a name is no revision."""
+    if error.code == "GBE432" and repository_of(root).is_shallow():
+        return "this clone is shallow and lacks commits, which `git fetch --unshallow` gets"
+    return REASONS[error.code]
 
 
 def _load_old_settings(tree: Path, label: str) -> Settings:

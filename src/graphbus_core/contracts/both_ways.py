@@ -94,8 +94,14 @@ class EdgeAnswers(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the answers."""
-        return min(self.answers.values(), key=_RANK.__getitem__)
+        """The worst of the answers; of those that a change between the builds is the reason for, if there are any."""
+        found = [each.verdict for each in self.problems if each.is_new] or [each.verdict for each in self.problems]
+        return min(found, key=_RANK.__getitem__, default="fits")
+
+    @property
+    def is_new(self) -> bool:
+        """True if a change between the builds is the reason why an answer is not `fits`."""
+        return any(each.is_new for each in self.problems)
 
 
 class BothWays(NamedTuple):

@@ -64,6 +64,7 @@ _ENVIRONMENT = {
 _FILTER_KEY = re.compile(r"(filter\..*)\.(clean|smudge|process|required)", re.DOTALL)
 _BLAME_HEADER = re.compile(rb"([0-9a-f]{40,64}) \d+ \d+")
 _REGULAR = {"100644", "100755"}
+_SUBMODULE = "160000"
 _NAMES_ONLY = ("--name-only", "-z", "--no-renames", "--ignore-submodules=all", "--relative", "--")
 
 
@@ -251,6 +252,15 @@ class Repository:
             if mode in _REGULAR and blob:
                 found[path] = (mode, blob)
         return found
+
+    def submodules(self, revision: str, *paths: str) -> tuple[str, ...]:
+        """Return the submodules below the folder in a commit, whose files are in another repository."""
+        listed = read_listing(self.git, "ls-tree", "-r", "-z", self.resolve(revision), "--", *paths)
+        return tuple(path for (mode, *_), path in listed if mode == _SUBMODULE)
+
+    def is_shallow(self) -> bool:
+        """True if the clone does not have the whole history."""
+        return self.git.line("rev-parse", "--is-shallow-repository") == "true"
 
     def contents(self, entries: Mapping[str, GitEntry]) -> Iterator[tuple[str, bytes]]:
         """Yield path and bytes of files by their entries, with the line ends that a checkout would give them."""
