@@ -16,6 +16,8 @@ from graphbus_core.clock import SystemClock
 from graphbus_core.contracts.agent_messages import messages_of
 from graphbus_core.contracts.both_ways import Problem, compare_both_ways
 from graphbus_core.contracts.surface import Surface
+from graphbus_core.errors import RunError
+from graphbus_core.hosting.contracts import CheckedMethod
 from graphbus_core.ledger.attached import wanted_types
 from graphbus_core.ledger.envelope import Envelope
 from graphbus_core.ledger.memory import MemoryLedger
@@ -129,6 +131,38 @@ def test_what_fits_is_handled_and_for_what_does_not_there_is_an_event_that_is_pa
             assert parked, (found, payloads)
         elif not kinds:
             assert not parked, (found, parked)
+
+
+def is_refused(reader: BuildArtifacts, arguments: Any) -> bool:
+    """Whether a method of a build refuses the arguments of a call."""
+    [spec] = (method for agent in reader.agents.agents for method in agent.methods)
+    try:
+        CheckedMethod("Callee", spec, "strict").accept(arguments)
+    except RunError:
+        return True
+    return False
+
+
+@pytest.mark.slow
+@examples(60)
+@given(OFTEN_ALIKE, OFTEN_ALIKE, st.booleans())
+def test_what_fits_is_accepted_and_for_what_does_not_there_is_a_call_that_is_refused(
+    gives: tuple[Schema, Schema, Schema], takes: tuple[Schema, Schema, Schema], is_alike: bool
+) -> None:
+    wants = gives[1:] if is_alike else takes[:2]
+    old, new = (graph(Schema(), Schema(), wants[at], gives[at]) for at in (0, 1))
+    edges = compare_both_ways(*(messages_of(Surface.of(each)) for each in (old, new))).edges
+    found = [each for edge in edges if edge.kind == "call" for each in edge.problems]
+    for way, sent, reader in (("forward", gives[0], new), ("back", gives[1], old)):
+        verdicts = {each.verdict for each in found if way in each.ways}
+        fields = tuple(Field(each.name, each.type) for each in sent.fields)
+        calls = samples(as_json(Type("record", fields=fields)))
+        event(f"{way}: {sorted(verdicts)}")
+        refused = [each for each in calls if is_refused(reader, each)]
+        if "breaks" in verdicts:
+            assert refused, (found, calls)
+        elif not verdicts:
+            assert not refused, (found, refused)
 
 
 def test_the_field_of_a_break_is_the_one_that_is_refused() -> None:
