@@ -159,7 +159,7 @@ def read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fals
     except GraphBusError as error:
         if error.code not in REASONS:
             raise
-        raise UsageError("GBE171", name=name, reason=_reason_of(error, root)) from None
+        raise UsageError("GBE171", name=name, reason=reason_of_revision(error, root)) from None
     label = f"{label} ({commit[:7]})"
     with tree_at(repository, commit, lambda path: path.endswith(".py") or path == _PYPROJECT) as tree:
         sources = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _whole_project()]
@@ -175,7 +175,7 @@ def read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fals
         return state_of_project(label, project)._replace(submodules=submodules)
 
 
-def _reason_of(error: GraphBusError, root: Path) -> str:
+def reason_of_revision(error: GraphBusError, root: Path) -> str:
     """Return why a name is no revision."""
     if error.code == "GBE432" and repository_of(root).is_shallow():
         return "this clone is shallow and lacks commits, which `git fetch --unshallow` gets"
