@@ -27,6 +27,13 @@ _CASES: Mapping[tuple[Way, ...], str] = {
     ("forward", "queued"): "{messages} on their way, retries and dead letters {fate}.",
     ("back", "rollback"): "New {messages} {fate} while both builds run, and after a rollback.",
 }
+_MESSAGES: Mapping[MessageKind, str] = {
+    "event": "events for {hurt}",
+    "request": "requests of {hurt}",
+    "call": "calls of {hurt}",
+    "answer": "answers to {hurt}",
+    "task": "messages for {hurt}",
+}
 _FATES: Mapping[MessageKind, tuple[str, str]] = {
     "event": ("are parked", "may fail"),
     "request": ("fail", "may fail"),
@@ -111,7 +118,7 @@ def _sentence_of(edge: EdgeAnswers, problem: Problem) -> str:
     if problem.verdict == "waits" or (problem.is_gone and edge.kind == "event"):
         return first
     fate = "are handled wrongly" if problem.is_mixed_up else _FATES[edge.kind][problem.verdict == "unknown"]
-    case = _CASES[problem.ways].format(messages=f"{edge.kind}s", fate=fate)
+    case = _CASES[problem.ways].format(messages=_MESSAGES[edge.kind].format(hurt=problem.hurt), fate=fate)
     return f"{first} {case[0].upper()}{case[1:]}"
 
 

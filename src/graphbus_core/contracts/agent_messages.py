@@ -20,7 +20,7 @@ def messages_of(surface: Surface) -> Messages:
     results = Results(surface.agents)
     surface = Surface(map(results.resolve_agent, surface.agents.values()), surface.topics)
     producers = (*_events(surface), *_computed_events(surface), *_calls(surface), *_answers(surface, results))
-    consumers = (*map(_handler, surface.handlers), *_methods(surface), *_waiting(surface))
+    consumers = (*map(_handler, surface.handlers), *_methods(surface), *_waiting(surface, results))
     computed = [each.span for each in producers if not each.channel]
     computed += [each.span for each in consumers if not each.channel]
     return Messages(producers, consumers, tuple(Unread(span, _COMPUTED) for span in computed))
@@ -127,7 +127,7 @@ def _answers(surface: Surface, results: Results) -> Iterator[Producer]:
             )  # fmt: skip
 
 
-def _waiting(surface: Surface) -> Iterator[Consumer]:
+def _waiting(surface: Surface, results: Results) -> Iterator[Consumer]:
     """Yield the agents that wait for an answer, with what they read of it anywhere."""
     for agent in surface.agents.values():
         asked: list[tuple[str, Call | Publication]] = [
@@ -137,9 +137,10 @@ def _waiting(surface: Surface) -> Iterator[Consumer]:
         for channel in dict.fromkeys(channel for channel, _ in asked):
             places = [each for name, each in asked if name == channel]
             reads = [read for each in places for read in each.reads]
+            wanted = _type_of_reads(reads, results.type_of(channel))
             yield Consumer(
                 kind="answer", channel=channel, name=agent.name, unit=agent.name, span=places[0].span,
-                wanted=_type_of_reads(reads), is_whole=False, reads={each.key: each.span for each in reads},
+                wanted=wanted, is_whole=False, reads={each.key: each.span for each in reads},
                 digest=agent.source_digest,
             )  # fmt: skip
 
@@ -157,9 +158,14 @@ def _type_of(schema: Schema | None) -> Type:
     return UNKNOWN if schema is None or schema.is_open else _record_of(schema)
 
 
-def _type_of_reads(reads: Sequence[KeyRead]) -> Type:
-    """Return the record of the keys that are read of an answer."""
+def _type_of_reads(reads: Sequence[KeyRead], answer: Type) -> Type:
+    """Return the record of the keys that are read of an answer of some type.
+
+    An attribute is needed if it is a field of the answer; else it may be something that its class adds.
+    """
+    fields = {each.name for each in answer.fields}
     needed: dict[str, bool] = {}
     for each in reads:
-        needed[each.key] = needed.get(each.key, False) or not each.is_optional
+        is_field = each.is_guarded and each.key.split(".")[0].partition("[")[0] in fields
+        needed[each.key] = needed.get(each.key, False) or not each.is_optional or is_field
     return type_of_paths(needed)

@@ -209,7 +209,7 @@ class _Direction:
             added = [each.name for each in there if each.key not in self._sender.by_key]
             if self._way == "back":
                 ways, verdict = ("rollback",), "waits"
-            elif len(added) == 1:
+            elif len(added) == 1 and added != [consumer.name]:
                 why += f"; {added[0]} does not get them"
         elif kind == "task":
             why = f"the {self._present} build has no task {consumer.channel}, which the {self._past} {producer.name} sends"
