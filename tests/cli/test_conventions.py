@@ -103,7 +103,7 @@ WITHOUT_JSON = {
 }
 WORDS = {
     "folder": "new", "name": "Thing", "number": "1", "place": "agents/nowhere.py", "agent": "Nobody", "key": "none",
-    "old": "nowhere", "new": "nowhere", "forge": "github", "shell": "bash", "file": "nowhere.json",
+    "old": "nowhere", "new": "nowhere", "environment": "nowhere", "forge": "github", "shell": "bash", "file": "nowhere.json",
 }  # fmt: skip
 
 

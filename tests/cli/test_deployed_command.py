@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -294,6 +295,11 @@ def test_what_cannot_be_meant_is_refused(
     shop: Path, capsys: Capture, words: tuple[str, ...], status: int, code: str
 ) -> None:
     refused(capsys, *words, status=status, code=code)
+
+
+def test_what_was_never_built_is_not_recorded(shop: Path, capsys: Capture) -> None:
+    shutil.rmtree(shop / ".graphbus")
+    assert "graphbus build" in refused(capsys, "deployed", "record", "production", status=6, code="GBE501")
 
 
 def test_files_that_do_not_parse_are_no_yes(shop: Path, capsys: Capture) -> None:

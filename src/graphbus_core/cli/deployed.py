@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from graphbus_core import settings
+from graphbus_core import settings, store
 from graphbus_core.cli import both_ways_report, console
 from graphbus_core.cli.both_ways_report import Builds
 from graphbus_core.cli.console import pluralize, sanitize, style
@@ -80,6 +80,8 @@ def record(*, environment: str, build: str, component: str, only: tuple[str, ...
       graphbus deployed record staging --build v1.2 --component shop
     """
     deployments, component = Deployments(_root()), component or _own_component()
+    if build == ARTIFACTS:
+        store.load_manifest(build)  # raises: nothing was built here
     state = read_state(build, ())
     part = _part_of(state.messages, state.agents, only)
     found = _find(deployments.read(environment), component)
