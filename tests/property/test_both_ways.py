@@ -134,8 +134,10 @@ def test_what_fits_is_handled_and_for_what_does_not_there_is_an_event_that_is_pa
 
 
 def is_refused(reader: BuildArtifacts, arguments: Any) -> bool:
-    """Whether a method of a build refuses the arguments of a call."""
+    """Whether a method of a build refuses the arguments of a call, which are JSON between processes."""
     [spec] = (method for agent in reader.agents.agents for method in agent.methods)
+    takes = Schema(as_json(Type("record", fields=(spec.input_schema or Schema()).fields)).fields)
+    spec = msgspec.structs.replace(spec, input_schema=takes)
     try:
         CheckedMethod("Callee", spec, "strict").accept(arguments)
     except RunError:
