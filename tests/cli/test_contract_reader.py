@@ -104,6 +104,18 @@ def test_a_change_that_breaks_nothing_says_how_far_it_looked(
     assert compared(capsys, "main", "--path", "docs")[1].splitlines()[-1] == "✓ The change touches no task and no send."
 
 
+def test_a_schedule_that_goes_on_sending_a_removed_task_is_told(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schedule = 'BEAT_SCHEDULE = {"nightly": {"task": "shop.tasks.refund", "schedule": 9, "args": (1,)}}\n'
+    commit_files(repository, {"shop/settings.py": schedule})
+    write_project(repository, {"shop/tasks.py": TASKS.replace("@shared_task\ndef refund", "def refund")})
+    status, text = compared(capsys, "main")
+    assert status == 3
+    assert "✗ shop.tasks.refund: was removed, and is sent still." in text
+    assert "shop/settings.py:1" in text
+
+
 def test_two_folders_are_compared_without_git(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = write_project(tmp_path / "old", {"shop/tasks.py": TASKS, "shop/views.py": VIEWS})
     new = write_project(tmp_path / "new", {"shop/tasks.py": TASKS, "shop/views.py": VIEWS, **CHANGED})
@@ -151,6 +163,34 @@ def test_a_folder_below_the_top_sees_the_whole_repository(
     assert (status, "at tasks.py:" in text) == (3, True)
 
 
+def test_what_is_deployed_is_asked_as_well(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def ask(*options: str) -> tuple[int, str]:
+        status = main(["contract", "can-deploy", "--to", "production", "--reader", "celery", *options])
+        return status, capsys.readouterr().out
+
+    assert main(["deployed", "record", "production", "--reader", "celery"]) == 0
+    assert "runs in production." in capsys.readouterr().out
+    assert ask()[0] == 0
+    write_project(repository, CHANGED)
+    status, text = ask()
+    assert (status, "✗ shop.tasks.charge: `currency` was added" in text) == (3, True)
+    assert ask("main")[0] == 0
+    assert ask("--allow-breaking", "--json")[0] == 0
+    assert ask("--only", "Shop")[0] == 2
+    sender = write_project(
+        repository.parent / "web",
+        {"web.py": "from celery import current_app\ncurrent_app.send_task('shop.tasks.refund', (1,))\n"},
+    )  # another component, which only knows the name
+    assert (
+        main(["deployed", "record", "production", "--reader", "celery", "--build", str(sender), "--component", "web"])
+        == 0
+    )
+    capsys.readouterr()
+    write_project(repository, {"shop/tasks.py": TASKS.replace("refund(order_id)", "refund(order_id, reason)")})
+    status, text = ask()
+    assert (status, "✗ shop.tasks.refund: `reason` was added" in text) == (3, True)
+
+
 # --- bad input ---------------------------------------------------------------------------------
 
 
@@ -193,7 +233,7 @@ def test_a_file_that_does_not_parse_is_unknown_and_its_tasks_are_not_gone(
     assert status == 0
     assert "✓" not in text
     assert "was removed" not in text
-    assert "the file cannot be read: invalid syntax (shop/tasks.py:10)" in text
+    assert "cannot read the file: invalid syntax (shop/tasks.py:10)" in text
 
 
 def test_a_file_that_does_not_parse_and_did_not_change_is_no_matter(

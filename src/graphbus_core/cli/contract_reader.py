@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphbus_core.cli import console, formats, task_report
-from graphbus_core.cli.reader_states import read_both
+from graphbus_core.cli.reader_states import read_both, read_one
+from graphbus_core.contracts.deployed import DeployedComponent, join_messages
 from graphbus_core.contracts.tasks import compare_tasks
 from graphbus_core.errors import BuildError, UsageError
 from graphbus_core.readers.seam import find_reader
@@ -31,11 +32,29 @@ def diff_with_reader(
     before, after = read_both(*states, find_reader(name), paths)
     found = compare_tasks(before.messages, after.messages)
     is_allowed = bool(options.get("allow_breaking"))
-    _print(task_report.TaskReport(name, before.label, after.label, found, after.root, is_allowed), form)
+    print_report(task_report.TaskReport(name, before.label, after.label, found, after.root, is_allowed), form)
     return BuildError.exit_status if found.is_breaking and not is_allowed else 0
 
 
-def _print(report: task_report.TaskReport, form: str) -> None:
+def can_deploy_with_reader(
+    name: str, state: str, paths: Sequence[str], recorded: Sequence[DeployedComponent], component: str
+) -> task_report.TaskReport:
+    """Compare what runs in an environment with what runs there when a state has replaced a component.
+
+    Raises:
+        UsageError: GBE171, no such state; GBE185 or GBE186, no such reader.
+    """
+    after = read_one(state, find_reader(name), paths)
+    rest = join_messages(*(each.messages for each in recorded if each.component != component))
+    old = join_messages(*(each.messages for each in recorded))
+    revisions = dict.fromkeys(build.revision[:7] for each in recorded for build in each.builds)
+    label = f"{recorded[0].environment} ({', '.join(revisions)})" if recorded else "nothing"
+    found = compare_tasks(old, join_messages(rest, after.messages))
+    return task_report.TaskReport(name, label, after.label, found, after.root)
+
+
+def print_report(report: task_report.TaskReport, form: str) -> None:
+    """Print a report in a format."""
     if form == "json":
         console.emit_json(task_report.as_document(report))
     elif form == "sarif":

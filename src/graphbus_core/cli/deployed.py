@@ -13,9 +13,11 @@ from graphbus_core import settings, store
 from graphbus_core.cli import both_ways_report, console
 from graphbus_core.cli.both_ways_report import Builds
 from graphbus_core.cli.console import pluralize, sanitize, style
+from graphbus_core.cli.contract_reader import can_deploy_with_reader, print_report
 from graphbus_core.cli.contract_report import as_fenced, with_rule
 from graphbus_core.cli.deployments import Deployment, Deployments
 from graphbus_core.cli.formats import Remark, as_github, as_sarif
+from graphbus_core.cli.reader_states import ReaderState, read_one
 from graphbus_core.cli.shipping import text_of
 from graphbus_core.cli.state import ARTIFACTS
 from graphbus_core.cli.states import GraphState, read_state
@@ -24,11 +26,15 @@ from graphbus_core.contracts.deployed import DeployedBuild, DeployedComponent, j
 from graphbus_core.contracts.messages import Messages
 from graphbus_core.errors import ArtifactError, BuildError, UsageError, did_you_mean
 from graphbus_core.model.digests import sha256_hex
+from graphbus_core.readers.seam import find_reader
 
 _FAILED = BuildError.exit_status
 _ENVIRONMENT = click.argument("environment", metavar="ENV")
 _COMPONENT = click.option(
     "--component", default="", metavar="NAME", help="What is deployed as one (the name of the project)."
+)
+_READER = click.option(
+    "--reader", default="", metavar="NAME", help="Read the messages of another framework: celery, or another reader."
 )
 _ONLY = click.option("--only", multiple=True, metavar="AGENT", help="Only this agent is deployed; may be repeated.")
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
@@ -65,11 +71,14 @@ def deployed() -> None:
 @click.option(
     "--bundle", default="", metavar="FILE", help="Write the record to a git bundle, which another job can push."
 )
+@_READER
 @_AS_JSON
-def record(*, environment: str, build: str, component: str, only: tuple[str, ...], bundle: str, as_json: bool) -> None:
+def record(
+    *, environment: str, build: str, component: str, only: tuple[str, ...], bundle: str, reader: str, as_json: bool
+) -> None:
     """Record that a build runs in ENV now, in place of the one that was recorded for the component before.
 
-    With --only, the other agents of the component stay as they are recorded.
+    With --only, the other agents of the component stay as they are recorded. With --reader, BUILD is the working tree by default.
 
     Exit status: 0 done; 2 wrong usage; 6 the artifacts cannot be read; 8 there is no git repository.
 
@@ -80,9 +89,7 @@ def record(*, environment: str, build: str, component: str, only: tuple[str, ...
       graphbus deployed record staging --build v1.2 --component shop
     """
     deployments, component = Deployments(_root()), component or _own_component()
-    if build == ARTIFACTS:
-        store.load_manifest(build)  # raises: nothing was built here
-    state = read_state(build, ())
+    state = _read_build(build, reader)
     part = _part_of(state.messages, state.agents, only)
     found = _find(deployments.read(environment), component)
     before = found.found if found else DeployedComponent(environment=environment, component=component)
@@ -93,7 +100,8 @@ def record(*, environment: str, build: str, component: str, only: tuple[str, ...
     if bundle:
         deployments.bundle(environment, component, bundle)
     document = {"environment": environment, "component": component, "digest": digest, "agents": agents}
-    line = f"{style('✓', 'good')} {component} {digest[:12]} runs in {environment}: {', '.join(agents)}."
+    listed = f": {', '.join(agents)}" if agents else ""
+    line = f"{style('✓', 'good')} {component} {digest[:12]} runs in {environment}{listed}."
     console.print_result(document, [line], as_json=as_json)
 
 
@@ -146,6 +154,19 @@ def rm(*, environment: str, component: str, as_json: bool) -> None:
         raise UsageError("GBE174", component=component, environment=environment, suggestion="")
     line = f"{style('✓', 'good')} {component} is no longer recorded in {environment}."
     console.print_result({"environment": environment, "component": component}, [line], as_json=as_json)
+
+
+def _read_build(build: str, reader: str) -> GraphState | ReaderState:
+    """Read what was deployed, by default the artifacts; with a reader, the working tree.
+
+    Raises:
+        GraphBusError: It cannot be read, or nothing was built.
+    """
+    if reader:
+        return read_one("" if build == ARTIFACTS else build, find_reader(reader), ())
+    if build == ARTIFACTS:
+        store.load_manifest(build)  # raises: nothing was built here
+    return read_state(build, ())
 
 
 def _root() -> Path:
@@ -212,6 +233,7 @@ class _Answer(NamedTuple):
 @click.option(
     "--path", "paths", multiple=True, metavar="PATH", help="Where the agents are, in a revision or the working tree."
 )
+@_READER
 @click.option("--allow-unrecorded", is_flag=True, help="Do not fail if nothing was recorded yet.")
 @click.option("--allow-breaking", is_flag=True, help="Do not fail for messages that break.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
@@ -228,6 +250,7 @@ def can_deploy(
     component: str,
     only: tuple[str, ...],
     paths: tuple[str, ...],
+    reader: str,
     allow_unrecorded: bool,
     allow_breaking: bool,
     **options: Any,
@@ -250,6 +273,15 @@ def can_deploy(
     recorded = Deployments(_root()).read(environment)
     if not allow_unrecorded:
         _check_recorded(recorded, environment, component)
+    if reader:
+        if only:
+            message = "--only names agents, which --reader does not know."
+            raise UsageError(
+                "GBE110", message=message, command="graphbus contract can-deploy", purpose="see its options"
+            )
+        report = can_deploy_with_reader(reader, state, paths, [each.found for each in recorded], component)
+        print_report(report._replace(is_allowed=allow_breaking), form)
+        return _FAILED if report.found.is_breaking and not allow_breaking else 0
     new = read_state(state, paths)
     deploy = _Deploy(new, new.messages, component, only)
     answer = _Answer(

@@ -12,7 +12,9 @@ from hashlib import sha1
 from pathlib import Path
 from typing import NamedTuple
 
-from graphbus_core.cli.states import REASONS, REVISION, merge_base
+from msgspec.structs import replace
+
+from graphbus_core.cli.states import REASONS, REVISION, merge_base, reason_of_revision
 from graphbus_core.contracts.messages import Messages, Unread
 from graphbus_core.editing.git import GitEntry, Repository, read_listing, repository_of
 from graphbus_core.errors import GraphBusError, UsageError
@@ -22,7 +24,6 @@ from graphbus_core.readers.seam import Project, Reader
 _SUBMODULE = "160000"
 _REGULAR = ("100644", "100755")
 _WORKING_TREE = "the working tree"
-_SHALLOW = "this clone is shallow and does not have it (`git fetch --unshallow`, or `fetch-depth: 0` in a pipeline)"
 _SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__"})
 
 
@@ -33,11 +34,15 @@ class ReaderState(NamedTuple):
         label: Its name in messages.
         messages: Who sends what.
         root: The folder that paths are relative to; empty for a revision.
+        agents: Empty, because a reader knows no agents.
+        digest: Empty, because nothing was built.
     """
 
     label: str
     messages: Messages
     root: str = ""
+    agents: frozenset[str] = frozenset()
+    digest: str = ""
 
 
 class _Files(NamedTuple):
@@ -86,9 +91,20 @@ def read_both(old: str, new: str, reader: Reader, paths: Sequence[str]) -> tuple
 
 
 def _complete(found: Messages, other: Messages, focus: Collection[str], unread: Sequence[Unread]) -> Messages:
-    """Return the messages of a state with the consumers of files that both states have, even if only the other needed them."""
-    shared = [each for each in other.consumers if each.span.path not in focus and each.key not in found.by_key]
-    return Messages(found.producers, (*found.consumers, *shared), (*found.unread, *unread))
+    """Return the messages of a state with those in files that both states have, even if only the other reading met them."""
+    consumers = [each for each in other.consumers if each.span.path not in focus and each.key not in found.by_key]
+    known = {each.span for each in found.producers}
+    shared = [each for each in other.producers if each.span.path not in focus and each.span not in known]
+    producers = [replace(each) for each in shared]  # `both_ways` tells the producers of two builds apart by identity
+    return Messages((*found.producers, *producers), (*found.consumers, *consumers), (*found.unread, *unread))
+
+
+def read_one(name: str, reader: Reader, paths: Sequence[str]) -> ReaderState:
+    """Read one state as a whole: a folder, a revision, or without a name the working tree; raises like `read_both`."""
+    side = _folder(name) if _is_folder(name) else _revision(name) if name else _against_working_tree("HEAD")[1]
+    tops = [os.path.normpath(path) for path in paths]
+    kept = {path for path in side.versions if not tops or _is_below(path, tops)}
+    return ReaderState(side.label, reader.read(Project(kept, side.read)), side.root)
 
 
 def _is_below(path: str, tops: Collection[str]) -> bool:
@@ -145,11 +161,7 @@ def _named(name: str) -> Iterator[str]:
     except GraphBusError as error:
         if error.code not in REASONS:
             raise
-        is_shallow = (
-            error.code == "GBE432" and _find_repository().git.line("rev-parse", "--is-shallow-repository") == "true"
-        )
-        reason = _SHALLOW if is_shallow else REASONS[error.code]
-        raise UsageError("GBE171", name=revision, reason=reason) from None
+        raise UsageError("GBE171", name=revision, reason=reason_of_revision(error, Path.cwd())) from None
 
 
 def _find_repository() -> Repository:

@@ -30,6 +30,7 @@ _MARKS: Mapping[TaskVerdict, tuple[str, console.Role]] = {
 _END = re.compile(r"the (old|new) ([\w.:/-]+)")
 """An end of an edge in the sentences of `misfits`."""
 _MOST_PLACES = 3
+_MOST_REASONS = 5
 _WIDTH = 100
 
 
@@ -156,9 +157,12 @@ def _summary_lines(report: TaskReport) -> Iterator[str]:
 def _unknown_lines(report: TaskReport) -> Iterator[str]:
     """Yield what could not be read in either state, and how many sends pass arguments that are not known."""
     for name, side, is_new in zip((report.old, report.new), report.found.messages, (False, True), strict=True):
-        for why, spans in _by_reason(side.unread).items():
+        reasons = _by_reason(side.unread)
+        for why, spans in [*reasons.items()][:_MOST_REASONS]:
             places = _list_places([report.place(each, is_new=is_new) for each in spans])
             yield f"{style('?', 'warn')} Not known in {sanitize(f'{name}: {why} ({places})')}."
+        if len(reasons) > _MOST_REASONS:
+            yield f"{style('?', 'warn')} Not known in {sanitize(name)}: {len(reasons) - _MOST_REASONS} more; --json has all."
 
 
 def _by_reason(unread: Sequence[Unread]) -> dict[str, list[SourceSpan]]:

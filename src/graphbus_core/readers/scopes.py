@@ -8,6 +8,7 @@ is always executed before it, and those after that one which may be.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
@@ -20,6 +21,15 @@ _END = 1 << 60
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _CHANGING = frozenset({"append", "clear", "extend", "insert", "pop", "popitem", "remove", "setdefault", "update"})
 """Methods that change a list or dictionary in place."""
+_NEWER_SYNTAX = (
+    (re.compile(rb"^([ \t]*except\*?[ \t]+)([^\s(:][^:(\n]*,[^:\n]*):", re.MULTILINE), rb"\1(\2):"),  # 3.14
+    (
+        re.compile(rb"^([ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+\w+)\[(?:[^][\n]|\[[^][\n]*\])*\]", re.MULTILINE),
+        rb"\1",
+    ),  # 3.12, as the next one
+    (re.compile(rb"^([ \t]*)type[ \t]+(\w+)(?:\[[^]\n]*\])?[ \t]*=", re.MULTILINE), rb"\1\2 ="),
+)
+"""Syntax that a newer Python than this one may have -> the same without it."""
 _RECORDED = (ast.Call, ast.BinOp, ast.Dict, ast.Attribute)
 
 
@@ -159,10 +169,23 @@ def read_module(text: bytes, path: str) -> Module:
         SyntaxError, ValueError: It is no Python.
         RecursionError: It is nested too deeply.
     """
-    tree = ast.parse(text, path)
+    tree = _parse(text, path)
     module = Module(Scope("module", tree, None, path), {}, [])
     _Reader(module).read(tree.body, module.scope, ())
     return module
+
+
+def _parse(text: bytes, path: str) -> ast.Module:
+    """Parse a file; one that this Python cannot parse once more without the syntax of newer versions, line by line the same."""
+    try:
+        return ast.parse(text, path)
+    except SyntaxError:
+        older = text
+        for pattern, instead in _NEWER_SYNTAX:
+            older = pattern.sub(instead, older)
+        if older == text:
+            raise
+        return ast.parse(older, path)
 
 
 class _Reader:
@@ -400,12 +423,14 @@ class _Reader:
 
 
 def _parts_of(target: ast.Tuple | ast.List, value: ast.expr | None, kind: BindingKind) -> Sequence[ast.expr | None]:
-    """Return the values that the parts of a target get: those of a tuple of the same length, else nothing known."""
+    """Return the values that the parts of a target get: those of a tuple, `value[0]` of another expression, or nothing known."""
     names = target.elts
-    values = value.elts if isinstance(value, ast.Tuple | ast.List) and kind == "value" else []
-    if len(values) == len(names) and not any(isinstance(each, ast.Starred) for each in (*names, *values)):
+    if value is None or kind != "value" or any(isinstance(each, ast.Starred) for each in names):
+        return [None] * len(names)
+    values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+    if len(values) == len(names) and not any(isinstance(each, ast.Starred) for each in values):
         return values
-    return [None] * len(names)
+    return [ast.Subscript(value, ast.Constant(number), ast.Load()) for number in range(len(names))]
 
 
 def _note_change(node: ast.expr, scope: Scope) -> None:

@@ -12,7 +12,7 @@ from graphbus_core.contracts.messages import Messages
 from graphbus_core.errors import UsageError
 from graphbus_core.readers import celery
 from graphbus_core.readers.packages import Packages
-from graphbus_core.readers.seam import find_reader
+from graphbus_core.readers.seam import Project, find_reader
 from graphbus_core.testing.reader_suite import ReaderSuite
 
 FILES = {
@@ -38,6 +38,24 @@ class TestCelery(ReaderSuite):
         ("mail", "shop/views.py", 7),
     )
     consumers = (("shop.tasks.charge", "shop/tasks.py", 5), ("mail", "shop/tasks.py", 10))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "try:\n    pass\nexcept OSError, ValueError:\n    pass\n",
+        "try:\n    pass\nexcept* OSError, ValueError:\n    pass\n",
+        "def first[T: list[int]](items: list[T]) -> T:\n    return items[0]\n",
+        "class Box[T]:\n    pass\n",
+        "type Row = dict[str, int]\ntype Rows[T] = list[T]\n",
+    ],
+)
+def test_syntax_of_newer_versions_of_python_is_read_by_older_ones(text: str) -> None:
+    files = {**FILES, "shop/views.py": text + FILES["shop/views.py"]}
+    found = celery.read(Project(files, lambda path: files[path].encode()))
+    shift = text.count("\n")
+    assert {each.span.line - shift for each in found.producers} == {6, 7}
+    assert found.unread == ()
 
 
 class _Guessing:

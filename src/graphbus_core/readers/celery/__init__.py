@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -154,9 +155,10 @@ class _Reading:
 
     def _unread(self, sends: Iterable[Send]) -> Iterator[Unread]:
         """Yield what could not be read: files of the focus, sends to an unknown task, and tasks whose name is computed."""
+        version = ".".join(map(str, sys.version_info[:2]))
         for path, (why, line) in sorted(self._evaluator.unreadable.items()):
             if path in self._focus:
-                yield Unread(SourceSpan(path, line, 0, line, 0), f"the file cannot be read: {why}")
+                yield Unread(SourceSpan(path, line, 0, line, 0), f"Python {version} cannot read the file: {why}")
         for each in sends:
             if each.task is None:
                 yield Unread(each.span, each.why)

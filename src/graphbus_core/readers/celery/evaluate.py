@@ -156,11 +156,16 @@ class Evaluator:
         return ()
 
     def _of_subscript(self, node: ast.Subscript, point: Point) -> Values:
-        """Return the task of `app.tasks["name"]`."""
-        if any(isinstance(each, Registry) for each in self.values(node.value, point)):
-            name = self.text(node.slice, point)
-            return (NamedTask(name),) if name else ()
-        return ()
+        """Return the task of `app.tasks["name"]`, or the element of a list or tuple at a fixed index."""
+        found: list[Value] = []
+        index = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        for each in self.values(node.value, point):
+            if isinstance(each, Registry):
+                found += [NamedTask(name)] if (name := self.text(node.slice, point)) else []
+            elif isinstance(each, Elements) and isinstance(index, int) and index < len(each.parts):
+                is_plain = not any(isinstance(part, ast.Starred) for part, _ in each.parts)
+                found += self.values(*each.parts[index]) if is_plain else ()
+        return tuple(found)
 
     def _scope_of(self, node: ast.AST, point: Point) -> Scope:
         module = self.module(point.scope.path)

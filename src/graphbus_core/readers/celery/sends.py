@@ -17,6 +17,7 @@ from graphbus_core.readers.celery.values import (
     Chain,
     Chord,
     External,
+    FunctionValue,
     Group,
     NamedTask,
     Partial,
@@ -25,7 +26,7 @@ from graphbus_core.readers.celery.values import (
     Value,
     Values,
 )
-from graphbus_core.readers.scopes import Module, Point
+from graphbus_core.readers.scopes import Module, Point, Scope
 
 _CALLS = {"delay": False, "delay_on_commit": False, "apply_async": True, "apply_async_on_commit": True}
 """The methods that send -> whether they get the arguments as a tuple and a dictionary."""
@@ -116,6 +117,8 @@ class Sends:
             self._read_partial(node, point, SOMETHING)
         elif name in _AT_ONCE:
             self._read_callbacks(node, point)
+        elif node.args and isinstance(node.args[0], ast.Attribute) and node.args[0].attr in _CALLS:
+            self._read_forwarded(node, node.args[0], point)
         elif isinstance(node.func, ast.Name):
             self._read_alias(node, point)
 
@@ -251,21 +254,40 @@ class Sends:
             elif isinstance(each, ast.Call) and _name_of(each.func) == "partial" and each.args:
                 self._read_partial(each, point, NOTHING)
 
+    def _read_forwarded(self, node: ast.Call, function: ast.Attribute, point: Point) -> None:
+        """Read `later(task.delay, 1)` if the project defines `later` as a function that calls what it gets with the rest."""
+        helpers = [each for each in self._evaluator.values(node.func, point) if isinstance(each, FunctionValue)]
+        if helpers and all(self._calls_its_first_argument(each.scope) for each in helpers):
+            self._send_with(function, ast.Call(node.func, node.args[1:], node.keywords), point, NOTHING)
+
+    def _calls_its_first_argument(self, scope: Scope) -> bool:
+        """True for `def later(function, *args, **kwargs)` in which `function(*args, **kwargs)` is called."""
+        module = self._evaluator.module(scope.path)
+        given = getattr(scope.node, "args", None)
+        if module is None or given is None or len(given.args) != 1 or given.vararg is None or given.kwarg is None:
+            return False
+        wanted = f"{given.args[0].arg}(*{given.vararg.arg}, **{given.kwarg.arg})"
+        calls = (each for each, at in module.sites if at.scope.owner(given.args[0].arg) is scope)
+        return any(isinstance(each, ast.Call) and ast.unparse(each) == wanted for each in calls)
+
+    def _send_with(self, function: ast.expr, call: ast.Call, point: Point, more: Arguments) -> None:
+        """Note that a method such as `task.delay` is called with the arguments of a call, and perhaps more."""
+        self._taken.add(function)
+        for each in self._evaluator.values(function, point):
+            if isinstance(each, Bound) and each.name in _CALLS and isinstance(each.owner, Task | NamedTask):
+                given = (
+                    self._literals.passed(call, point, 0)
+                    if _CALLS[each.name]
+                    else self._literals.arguments_of(call, point)
+                )
+                self._found.append(Send(each.owner, given.behind(more), self._span(function, point), each.name))
+
     def _read_partial(self, node: ast.Call, point: Point, more: Arguments) -> None:
         """Read `partial(task.delay, 1)`, which may get more arguments when it is called."""
         function = node.args[0]
-        if function in self._taken:
-            return
-        self._taken.add(function)
-        for each in self._evaluator.values(node, point):
-            method = each.function if isinstance(each, Partial) else None
-            if isinstance(method, Bound) and method.name in _CALLS and isinstance(method.owner, Task | NamedTask):
-                rest = ast.Call(node.func, node.args[1:], node.keywords)
-                is_literal = _CALLS[method.name]
-                given = (
-                    self._literals.passed(rest, point, 0) if is_literal else self._literals.arguments_of(rest, point)
-                )
-                self._found.append(Send(method.owner, given.behind(more), self._span(function, point), method.name))
+        is_partial = any(isinstance(each, Partial) for each in self._evaluator.values(node, point))
+        if function not in self._taken and is_partial:
+            self._send_with(function, ast.Call(node.func, node.args[1:], node.keywords), point, more)
 
     def _read_reference(self, node: ast.Attribute, point: Point, arguments: Arguments) -> None:
         """Read `task.delay` that is passed on, with the arguments that it will get."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rollout.collection import Change, answer_of, compare, read_changes
+from tests.celery.collection import Change, answer_of, compare, read_changes
 
 CHANGES = read_changes()
 

@@ -8,8 +8,8 @@ import pytest
 
 from graphbus_core.readers import celery
 from graphbus_core.readers.seam import Project
-from tests.rollout.collection import compare
-from tests.rollout.generated import SHADOWS, make_project
+from tests.celery.collection import compare
+from tests.celery.generated import SHADOWS, make_project
 
 TASKS = "from celery import shared_task\n\n@shared_task\ndef charge(order):\n    pass\n"
 
@@ -71,6 +71,11 @@ def test_a_name_that_hides_a_task_is_not_the_task(shadow: str) -> None:
         "import tasks\ngetattr(tasks, 'charge').delay(1)",
         "send = charge.delay\nsend(1)",
         "[charge.delay(x) for x in range(3)]",
+        "def prepare(x):\n    if x:\n        return None, None\n    return charge, x\n\n"
+        "def f(x):\n    task, y = prepare(x)\n    task.delay(1)",
+        "def prepare(x):\n    return charge.s(1), x\n\ndef f(x):\n    task, y = prepare(x)\n    task.apply_async()",
+        "def f(x):\n    (a, b), c = (charge, x), x\n    a.delay(1)",
+        "def later(function, *args, **kwargs):\n    on_commit(lambda: function(*args, **kwargs))\n\nlater(charge.delay, 1)",
         "def f(x):\n    task = other\n    task = charge\n    task.delay(1)",
         "def f(x):\n    task = None\n    while x:\n        if task:\n            task.delay(1)\n        task = charge",
         "try:\n    from tasks import charge as send\nexcept ImportError:\n    send = None\nsend.delay(1)",
