@@ -190,6 +190,9 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], both_ways: bool, reader:
     With --both-ways, events count that are on their way in a ledger while builds change: those of OLD that NEW gets, and those
     of NEW that OLD gets, after a rollback or while both run. An event that a handler cannot read would be parked.
 
+    With --reader, the messages of another framework are compared both ways, such as the tasks of Celery, in a whole repository.
+    OLD is then the commit in which HEAD left it, unless NEW is given.
+
     Exit status: 0 no change breaks anything; 3 one does, or --check-version fails; 2 wrong usage.
 
     \b
@@ -199,6 +202,7 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], both_ways: bool, reader:
       graphbus contract diff old/.graphbus .graphbus --json
       graphbus contract diff v1.2 --both-ways
       graphbus contract diff main --format markdown > comment.md
+      graphbus contract diff origin/main --reader celery
     """
     form = console.chosen_format(options)
     if not old.strip():
