@@ -264,6 +264,13 @@ def test_a_name_that_is_computed_is_unknown(repository: Path, capsys: pytest.Cap
     assert "the name of the task is computed (shop/tasks.py:" in text
 
 
+def test_a_task_of_another_package_is_unknown(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_project(repository, {"shop/settings.py": 'SCHEDULE = {"a": {"task": "mailer.send", "schedule": 9}}\n'})
+    status, text = compared(capsys, "main")
+    assert (status, "✓" in text) == (0, False)
+    assert "no task is named mailer.send here (shop/settings.py:1)" in text
+
+
 def test_a_submodule_that_changed_is_unknown(
     repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

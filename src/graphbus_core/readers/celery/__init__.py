@@ -60,6 +60,7 @@ class _Reading:
         sends = [each for each in self._sends.finish() if each.span.path in self._focus or _key_of(each.task) in wanted]
         sends.sort(key=lambda each: (each.span.path, each.span.line, each.span.column))
         self._tasks.update((each.task.span, each.task) for each in sends if isinstance(each.task, Task))
+        self._find_named({each.task.name for each in sends if isinstance(each.task, NamedTask)})
         producers = tuple(self._producer(each) for each in sends if each.task is not None)
         return Messages(producers, tuple(self._consumers()), tuple(self._unread(sends)))
 
@@ -99,6 +100,19 @@ class _Reading:
                 if module := self._evaluator.module(path):
                     self._sends.read(module)
                     names |= {*self._aliases(module)}
+
+    def _find_named(self, names: set[str]) -> None:
+        """Find the tasks that are only named by a send: in the module that the name begins with, else where the name is given."""
+        packages = self._evaluator.packages
+        for name in sorted(names - {each.name for each in self._tasks.values()}):
+            module, _, label = name.rpartition(".")
+            stem = packages.find(module, "") if module else None
+            found = [*_only_tasks(self._evaluator.member(ModuleValue(stem), label))] if stem else []
+            for path in [] if found else sorted(self._project.paths):
+                if self._is_imported(path) and self._mentions(path, [name.encode()]):
+                    read = self._evaluator.module(path)
+                    found += self._tasks_in(read) if read else ()
+            self._tasks.update((each.span, each) for each in found if each.name == name)
 
     def _mentions(self, path: str, words: list[bytes]) -> bool:
         text = self._project.text(path)
@@ -155,6 +169,7 @@ class _Reading:
 
     def _unread(self, sends: Iterable[Send]) -> Iterator[Unread]:
         """Yield what could not be read: files of the focus, sends to an unknown task, and tasks whose name is computed."""
+        names = {each.name for each in self._tasks.values()}
         version = ".".join(map(str, sys.version_info[:2]))
         for path, (why, line) in sorted(self._evaluator.unreadable.items()):
             if path in self._focus:
@@ -162,6 +177,8 @@ class _Reading:
         for each in sends:
             if each.task is None:
                 yield Unread(each.span, each.why)
+            elif isinstance(each.task, NamedTask) and each.task.name not in names:
+                yield Unread(each.span, f"no task is named {each.task.name} here")
         for task in self._tasks.values():
             if not task.name:
                 yield Unread(task.span, "the name of the task is computed")
