@@ -137,6 +137,17 @@ def test_it_starts_where_the_branch_left_the_other_one(repository: Path, capsys:
     assert compared(capsys, "mine", "main")[0] == 3
 
 
+def test_a_constant_that_names_a_task_in_another_file_counts(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = TASKS.replace("@shared_task\ndef charge", "@shared_task(name=CHARGE)\ndef charge")
+    tasks = f"from shop.names import CHARGE\n{named}"
+    commit_files(repository, {"shop/names.py": 'CHARGE = "charge"\n', "shop/tasks.py": tasks})
+    write_project(repository, {"shop/names.py": 'CHARGE = "payments.charge"\n'})
+    status, text = compared(capsys, "main")
+    assert (status, "✗ charge: is called payments.charge now" in text) == (3, True)
+
+
 def test_a_merge_is_compared_with_each_of_its_parents(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     git(repository, "switch", "-q", "-c", "mine")
     commit_files(repository, CHANGED)

@@ -92,8 +92,9 @@ def read_both(old: str, new: str, reader: Reader, paths: Sequence[str]) -> tuple
 
 def _complete(found: Messages, other: Messages, focus: Collection[str], unread: Sequence[Unread]) -> Messages:
     """Return the messages of a state with those in files that both states have, even if only the other reading met them."""
+    known = {each.span for each in found.producers} | {each.span for each in found.consumers}
     consumers = [each for each in other.consumers if each.span.path not in focus and each.key not in found.by_key]
-    known = {each.span for each in found.producers}
+    consumers = [each for each in consumers if each.span not in known]
     shared = [each for each in other.producers if each.span.path not in focus and each.span not in known]
     producers = [replace(each) for each in shared]  # `both_ways` tells the producers of two builds apart by identity
     return Messages((*found.producers, *producers), (*found.consumers, *consumers), (*found.unread, *unread))

@@ -28,6 +28,10 @@ _WORDS = re.compile(
     rb"celery|\.delay|apply_async|\.task\b|shared_task|send_task|schedule|\.s\(|\.si\(|\.signature\(|\.subtask\(|Task\b"
 )
 """A file without any of these words neither defines nor sends a task."""
+_NAMING = re.compile(rb"(?:\bname\s*=|send_task\(|signature\(|subtask\()\s*([A-Za-z_][\w.]*)")
+"""A place that may name a task by a constant."""
+_CONSTANT = re.compile(rb"^[ \t]*([A-Za-z_]\w*)[ \t]*(?::[^=\n]*)?=[ \t]*\(?['\"]", re.MULTILINE)
+"""An assignment of a string."""
 _MAKERS = frozenset({"task", "shared_task", "periodic_task", "register_task"})
 _TEST = re.compile(r"(^|/)(tests?|testing)/|(^|/)(test_[^/]*|[^/]*_tests?|conftest)\.py$")
 
@@ -50,6 +54,8 @@ class _Reading:
 
     def messages(self) -> Messages:
         """Return what is in the focus, and everything that is sent to the tasks in it."""
+        if self._project.focus is not None:
+            self._focus |= self._find_named_by_constants()
         for path in sorted(self._focus):
             if _WORDS.search(self._project.text(path)) and (module := self._evaluator.module(path)):
                 self._tasks.update((task.span, task) for task in self._tasks_in(module))
@@ -63,6 +69,17 @@ class _Reading:
         self._find_named({each.task.name for each in sends if isinstance(each.task, NamedTask)})
         producers = tuple(self._producer(each) for each in sends if each.task is not None)
         return Messages(producers, tuple(self._consumers()), tuple(self._unread(sends)))
+
+    def _find_named_by_constants(self) -> set[str]:
+        """Return the files that may name a task by a constant of a file in the focus, whose value may have changed."""
+        texts = map(self._project.text, self._focus)
+        constants = {name for text in texts for name in _CONSTANT.findall(text)}
+        others = (path for path in self._project.paths - self._focus if self._is_imported(path))
+        return {path for path in others if constants and self._names_task_by(constants, path)}
+
+    def _names_task_by(self, constants: set[bytes], path: str) -> bool:
+        """True if a file names a task by one of these constants, such as in `@app.task(name=Names.CHARGE)`."""
+        return any(found.rpartition(b".")[2] in constants for found in _NAMING.findall(self._project.text(path)))
 
     def _is_imported(self, path: str) -> bool:
         """True for the files that are part of the program: no tests, and no module beside a package of the same name."""
