@@ -20,7 +20,7 @@ from graphbus_core.model.agent import SourceSpan
 from graphbus_core.readers.celery.evaluate import Evaluator
 from graphbus_core.readers.celery.sends import Send, Sends
 from graphbus_core.readers.celery.values import ModuleValue, NamedTask, Task, Text, Value
-from graphbus_core.readers.scopes import Module
+from graphbus_core.readers.scopes import Binding, Imported, Module
 from graphbus_core.readers.seam import Project
 from graphbus_core.schema.types import ANY, UNKNOWN, Field, Type
 
@@ -79,7 +79,9 @@ class _Reading:
 
     def _names_task_by(self, constants: set[bytes], path: str) -> bool:
         """True if a file names a task by one of these constants, such as in `@app.task(name=Names.CHARGE)`."""
-        return any(found.rpartition(b".")[2] in constants for found in _NAMING.findall(self._project.text(path)))
+        text = self._project.text(path)
+        is_likely = b"task(" in text or b"signature(" in text  # quicker than the pattern
+        return is_likely and any(found.rpartition(b".")[2] in constants for found in _NAMING.findall(text))
 
     def _is_imported(self, path: str) -> bool:
         """True for the files that are part of the program: no tests, and no module beside a package of the same name."""
@@ -104,9 +106,9 @@ class _Reading:
     def _read_senders(self) -> None:
         """Read the files outside of the focus that mention a task of it, under any name that a file gives it."""
         names = {name for task in self._tasks.values() for name in (task.label, task.name.rpartition(".")[2])} - {""}
-        names |= {
-            name for path in self._focus if (module := self._read_already(path)) for name in self._aliases(module)
-        }
+        for path in sorted(self._focus):
+            if module := self._read_already(path):
+                names |= {*self._aliases(module, names)}
         left = {path for path in self._project.paths if path not in self._focus and self._is_imported(path)}
         searched: set[str] = set()
         while names - searched:
@@ -116,7 +118,7 @@ class _Reading:
                 left.discard(path)
                 if module := self._evaluator.module(path):
                     self._sends.read(module)
-                    names |= {*self._aliases(module)}
+                    names |= {*self._aliases(module, names)}
 
     def _find_named(self, names: set[str]) -> None:
         """Find the tasks that are only named by a send: in the module that the name begins with, else where the name is given."""
@@ -138,15 +140,14 @@ class _Reading:
     def _read_already(self, path: str) -> Module | None:
         return self._evaluator.module(path) if _WORDS.search(self._project.text(path)) else None
 
-    def _aliases(self, module: Module) -> Iterator[str]:
-        """Yield the names of a module that stand for a task of the focus, or for its name in messages."""
-        names = {task.name for task in self._tasks.values()}
+    def _aliases(self, module: Module, names: set[str]) -> Iterator[str]:
+        """Yield the further names of a module for a task of the focus, or for its name in messages; `names` are known."""
+        full_names = {task.name for task in self._tasks.values()}
+        this = ModuleValue(self._evaluator.packages.stem_of(module.scope.path))
         for name, bindings in module.scope.bindings.items():
-            if any(each.kind in ("import", "value") for each in bindings):
-                for value in self._evaluator.member(
-                    ModuleValue(self._evaluator.packages.stem_of(module.scope.path)), name
-                ):
-                    is_name = isinstance(value, Text) and value.text in names
+            if name not in names and any(_may_stand_for(each, names | full_names) for each in bindings):
+                for value in self._evaluator.member(this, name):
+                    is_name = isinstance(value, Text) and value.text in full_names
                     if is_name or (isinstance(value, Task) and value.span in self._tasks):
                         yield name
 
@@ -202,6 +203,16 @@ class _Reading:
         for name, same in self._definitions().items():
             if _differ(same):
                 yield Unread(same[-1].span, f"{name} is defined twice, and it is not known which one is used")
+
+
+def _may_stand_for(binding: Binding, names: set[str]) -> bool:
+    """True for `import NAME as other`, `other = a.NAME`, `other = "NAME"` and `other = app.task(function)`."""
+    node = binding.node
+    if isinstance(node, Imported):
+        return node.name in names
+    if isinstance(node, ast.Constant):
+        return node.value in names
+    return isinstance(node, ast.Call) or (isinstance(node, ast.expr) and bool(names & {*_names_in(node)}))
 
 
 def _only_tasks(values: Iterable[Value]) -> Iterator[Task]:
