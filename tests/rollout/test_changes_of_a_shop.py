@@ -23,20 +23,20 @@ from tests.project_files import write_project
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-SHOP = (HERE / "shop.txt").read_text()
 PYPROJECT = '[tool.graphbus]\nexternal_topics = ["/Till/Scanned"]\n'
 
 
 class Change(NamedTuple):
-    """A change: pairs of an old and a new text, and what it breaks."""
+    """A change of a project: pairs of an old and a new text, and what it breaks."""
 
+    project: str
     name: str
     edits: tuple[tuple[str, str], ...]
     labels: frozenset[str]
 
 
-def parse(entry: str) -> Change:
-    """An entry of shop_changes.txt."""
+def parse(project: str, entry: str) -> Change:
+    """An entry of a file of changes."""
     name, *lines = entry.rstrip("\n").split("\n")
     labels = frozenset(lines.pop(0).split()[1:]) if lines[0].startswith("breaks:") else frozenset()
     blocks = [(mark, "\n".join(line[1:] for line in each)) for mark, each in groupby(lines, key=lambda line: line[:1])]
@@ -45,10 +45,14 @@ def parse(entry: str) -> Change:
         for at, (mark, text) in enumerate(blocks)
         if mark == "-"
     ]
-    return Change(name, tuple(edits), labels)
+    return Change(project, name, tuple(edits), labels)
 
 
-CHANGES = tuple(map(parse, (HERE / "shop_changes.txt").read_text().split("\n# ")[1:]))
+CHANGES = tuple(
+    parse(project, entry)
+    for project in ("shop", "office")
+    for entry in (HERE / f"{project}_changes.txt").read_text().split("\n# ")[1:]
+)
 
 
 def read(folder: Path, text: str) -> Messages:
@@ -59,7 +63,7 @@ def read(folder: Path, text: str) -> Messages:
 
 
 def changed(change: Change) -> str:
-    text = SHOP
+    text = (HERE / f"{change.project}.txt").read_text()
     for old, new in change.edits:
         assert old in text, (change.name, old)
         text = text.replace(old, new)
@@ -97,12 +101,13 @@ def labels_of(edge: EdgeAnswers, problem: Problem) -> set[str]:
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Change], Said]:
-    folder = tmp_path_factory.mktemp("shop")
-    old = read(folder / "old", SHOP)
+    folder = tmp_path_factory.mktemp("projects")
+    old = {name: read(folder / name, (HERE / f"{name}.txt").read_text()) for name in ("shop", "office")}
 
     @cache
     def compare(change: Change) -> Said:
-        return said_of(compare_both_ways(old, read(folder / str(CHANGES.index(change)), changed(change))))
+        new = read(folder / str(CHANGES.index(change)), changed(change))
+        return said_of(compare_both_ways(old[change.project], new))
 
     return compare
 

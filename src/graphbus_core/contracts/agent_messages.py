@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from graphbus_core.compiler.rules.results import Results
 from graphbus_core.compiler.rules.wiring import AgentPublication
 from graphbus_core.contracts.messages import OUTSIDE, Consumer, MessageKind, Messages, Producer, Unread
@@ -33,7 +35,9 @@ def _events(surface: Surface) -> Iterator[Producer]:
     """Yield the producers of each topic: its publishers, and code outside of the graph if nothing of the graph publishes it."""
     schemas = {each.name: each.schema for each in surface.topics}
     for topic in sorted({*surface.publications, *surface.handlers_by_topic}):
-        published, declared = surface.publications.get(topic, ()), _type_of(schemas.get(topic))
+        published = surface.publications.get(topic, ())
+        promised = next((each.publication.promised.name for each in published if each.publication.promised.name), "")
+        declared = _named(_type_of(schemas.get(topic)), promised)
         sent = [each for each in published if not each.publication.is_declared]
         for each in sent or published:
             yield _event(each, topic, declared)
@@ -48,7 +52,8 @@ def _event(sent: AgentPublication, topic: str, declared: Type) -> Producer:
     payload = None if publication.is_declared else publication.payload
     return Producer(
         kind=kind, channel=topic, name=agent.name, unit=agent.name, span=publication.span, declared=declared,
-        given=_record_of(payload) if payload else UNKNOWN if publication.is_declared else as_json(publication.type),
+        given=_named(_record_of(payload), declared.name) if payload
+        else UNKNOWN if publication.is_declared else as_json(publication.type),
         is_open=payload is not None and payload.is_open, prefix=publication.prefix, digest=agent.source_digest,
     )  # fmt: skip
 
@@ -115,7 +120,7 @@ def _answers(surface: Surface, results: Results) -> Iterator[Producer]:
         gives, name = method.output_schema, f"{agent.name}.{method.name}"
         yield Producer(
             kind="answer", channel=name, name=name, unit=agent.name, span=method.schema_span or method.span,
-            given=_record_of(gives) if gives else as_json(results.type_of(name)),
+            given=_named(_record_of(gives), method.returns.name) if gives else as_json(results.type_of(name)),
             is_open=gives is not None and gives.is_open, digest=agent.source_digest,
         )  # fmt: skip
     for handler in surface.handlers:
@@ -156,6 +161,11 @@ def _record_of(schema: Schema) -> Type:
 def _type_of(schema: Schema | None) -> Type:
     """Return the JSON type of values of a schema; `UNKNOWN` if not all of their fields are known."""
     return UNKNOWN if schema is None or schema.is_open else _record_of(schema)
+
+
+def _named(of: Type, name: str) -> Type:
+    """Return the record of a class with this name; any other type unchanged."""
+    return replace(of, name=name) if of.kind == "record" else of
 
 
 def _type_of_reads(reads: Sequence[KeyRead], answer: Type) -> Type:

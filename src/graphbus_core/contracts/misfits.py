@@ -165,24 +165,39 @@ def _fits_of_fields(wanted: Type, given: Type, *, is_open: bool) -> Iterator[tup
         has = {each.name: each for each in given.fields}
         for field in wanted.fields:
             there = has.get(field.name)
-            fit = fit_of(Type("record", fields=(field,)), Type("record", fields=(*filter(None, (there,)),)))
+            part = Type("record", name=given.name, fields=(*filter(None, (there,)),))
+            fit = _fit_of_sent(Type("record", fields=(field,)), part)
             if is_open and there is None:
                 fit = Fit("unknown", fit.reason, lacks_type=True)
             if fit.verdict != "fits":
                 yield field.name, fit
         return
-    fit = fit_of(wanted, UNKNOWN if is_open else given)
+    fit = _fit_of_sent(wanted, UNKNOWN if is_open else given)
     if fit.verdict != "fits":
         yield "", fit
+
+
+def _fit_of_sent(wanted: Type, given: Type) -> Fit:
+    """Compare like `fit_of`; that a field of a class may be missing is not known, because a default may always be sent."""
+    fit = fit_of(wanted, given)
+    if fit.verdict == "fits" or fit_of(wanted, _with_defaults(given)).verdict != "fits":
+        return fit
+    return Fit("unknown", fit.reason, lacks_type=True)
+
+
+def _with_defaults(of: Type) -> Type:
+    """Return the type of objects whose classes send fields with a default, too."""
+    fields = tuple(Field(each.name, _with_defaults(each.type), each.required or bool(of.name)) for each in of.fields)
+    return replace(of, args=tuple(map(_with_defaults, of.args)), fields=fields)
 
 
 def _describe(field: str, fit: Fit, sender: str) -> str:
     """Return what follows on `needs`."""
     what = fit.reason.removeprefix(f"{field}: ")
-    if fit.lacks_type:
+    if what == "it may be missing":
+        return f"{field!r}, which {sender} may leave out"
+    if fit.lacks_type and not what.endswith("it may be missing"):
         return f"{repr(field) if field else 'fields'}, and it is not known what {sender} sends"
     if what == "it is missing":
         return f"{field!r}, which {sender} does not send"
-    if what == "it may be missing":
-        return f"{field!r}, which {sender} may leave out"
     return f"another {repr(field) if field else 'message'} than {sender} sends: {what}"
