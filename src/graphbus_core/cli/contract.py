@@ -168,7 +168,7 @@ def validate(*, against: str | None, only_unknown: bool, paths: tuple[str, ...],
     help="Where the agents are, in a revision and in the working tree.",
 )
 @click.option(
-    "--both-ways", is_flag=True, help="Say also whether each state can handle events that the other has published."
+    "--both-ways", is_flag=True, help="Say also whether each state handles the messages that the other one sends."
 )
 @click.option(
     "--reader",
@@ -187,8 +187,9 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], both_ways: bool, reader:
     A change is breaking if an agent that relies on the contract can fail. For methods and external_topics, callers from outside
     count as well. The next version number follows from the changes.
 
-    With --both-ways, events count that are on their way in a ledger while builds change: those of OLD that NEW gets, and those
-    of NEW that OLD gets, after a rollback or while both run. An event that a handler cannot read would be parked.
+    With --both-ways, messages count that are on their way while builds change: old ones in new code, new ones in old code, retries
+    and dead letters of the old build, and a rollback. Each break names both places, whose messages fail, and the order of
+    deploys in which nothing breaks. A raised version does not excuse it.
 
     With --reader, the messages of another framework are compared both ways, such as the tasks of Celery, in a whole repository.
     OLD is then the commit in which HEAD left it, unless NEW is given.
