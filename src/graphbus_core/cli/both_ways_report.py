@@ -97,6 +97,7 @@ def as_lines(builds: Builds) -> Iterator[str]:
             for each in shown:
                 yield from _problem_lines(edge, each, builds)
             yield from (f"    {sanitize(line)}" for line in filter(None, [advice_on(edge)]))
+            yield ""
     yield from _summary_lines(builds.found)
 
 

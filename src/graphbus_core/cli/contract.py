@@ -187,9 +187,9 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], both_ways: bool, reader:
     A change is breaking if an agent that relies on the contract can fail. For methods and external_topics, callers from outside
     count as well. The next version number follows from the changes.
 
-    With --both-ways, messages count that are on their way while builds change: old ones in new code, new ones in old code, retries
-    and dead letters of the old build, and a rollback. Each break names both places, whose messages fail, and the order of
-    deploys in which nothing breaks. A raised version does not excuse it.
+    With --both-ways, messages count that are on their way while builds change: old ones in new code, new ones in old code,
+    retries and dead letters of the old build, and a rollback. Each break names both places, whose messages fail, and the order
+    of deploys in which nothing breaks. A raised version does not excuse it.
 
     With --reader, the messages of another framework are compared both ways, such as the tasks of Celery, in a whole repository.
     OLD is then the commit in which HEAD left it, unless NEW is given.
