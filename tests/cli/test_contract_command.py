@@ -226,6 +226,33 @@ def test_events_on_their_way_are_compared_both_ways(shop: Path, capsys: pytest.C
     assert "title=Event broken%3A Stock → /Stock/Changed → Shop.on_change::" in capsys.readouterr().out
 
 
+def test_code_scanning_gets_what_breaks_as_two_rules(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop / "agents/shop.py").write_text(SHOP.replace('event["left"]', 'event["rest"]'))
+    (shop / "agents/stock.py").write_text(RENAMED)
+    assert main(["contract", "diff", "main", "--both-ways", "--format", "sarif"]) == 3
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    found = {result["ruleId"]: result for result in run["results"]}
+    assert set(found) == {"contract-breaks", "message-breaks"}
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == sorted(found)
+    assert found["contract-breaks"]["message"]["text"].startswith(
+        "Contract broken: Stock.take: output left is no longer there"
+    )
+    assert "Two steps: let Shop accept both and deploy it" in found["message-breaks"]["message"]["text"]
+    assert len({result["partialFingerprints"]["finding/v1"] for result in run["results"]}) == len(run["results"])
+
+
+def test_a_raised_version_excuses_a_broken_contract_and_no_lost_message(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shop / "agents/shop.py").write_text(SHOP.replace('event["left"]', 'event["rest"]'))
+    (shop / "agents/stock.py").write_text(RENAMED)
+    (shop / "pyproject.toml").write_text(PYPROJECT.replace("1.4.2", "2.0.0"))
+    assert main(["contract", "diff", "main", "--allow-announced"]) == 0
+    assert main(["contract", "diff", "main", "--allow-announced", "--both-ways"]) == 3
+    assert main(["contract", "diff", "main", "--allow-breaking", "--both-ways"]) == 0
+    capsys.readouterr()
+
+
 def test_a_handler_that_gets_another_name_leaves_the_events_of_the_old_one_behind(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
