@@ -120,6 +120,15 @@ def test_agents_that_are_deployed_one_by_one_are_asked_about_one_by_one(shop: Pa
     assert [each["agents"] for each in compared["builds"]] == [["Books"], ["Till"]]
 
 
+def test_what_is_not_known_is_no_yes(shop: Path, capsys: Capture) -> None:
+    (shop / "agents/till.py").write_text(TILL.replace('{"sku": sku}', "dict(self.state)"))
+    assert main(["contract", "can-deploy", "--to", "production"]) == 0
+    said = capsys.readouterr().out
+    assert "? Nothing is known to break in production, but 1 edge or place could not be compared." in said
+    assert "✓" not in said
+    assert asked(capsys, status=0)["unknown"] == 1
+
+
 def test_a_call_of_a_method_that_does_not_run_yet_is_found(shop: Path, capsys: Capture) -> None:
     (shop / "agents/books.py").write_text(BOOKS.replace("balance", "total"))
     (shop / "agents/till.py").write_text(ASKS.replace("balance", "total"))

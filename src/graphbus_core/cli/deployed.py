@@ -224,6 +224,13 @@ class _Answer(NamedTuple):
         """True if nothing breaks."""
         return not any(builds.found.breaks for _, builds in self.asked)
 
+    @property
+    def unknown(self) -> int:
+        """The number of edges of which it is not known whether a change breaks them, and of places that could not be read."""
+        found = [builds.found for _, builds in self.asked]
+        edges = sum(edge.verdict == "unknown" and edge.is_new for each in found for edge in each.edges)
+        return edges + sum(len(unread) for each in found for unread in each.unread)
+
 
 @click.command("can-deploy", short_help="Ask whether a build can be deployed to an environment.")
 @click.argument("state", metavar="[BUILD]", default="")
@@ -351,6 +358,9 @@ def _answer_lines(answer: _Answer) -> Iterator[str]:
     if not any(each.found.component == answer.component for each, _ in answer.asked):
         what = f"No build of {sanitize(answer.component)} is recorded in {environment}"
         yield f"{style('?', 'warn')} {what}: nothing says what it replaces."
+    elif answer.is_yes and answer.unknown:
+        what = f"Nothing is known to break in {environment}, but {pluralize(answer.unknown, 'edge or place', 'edges or places')}"
+        yield f"{style('?', 'warn')} {what} could not be compared."
     elif answer.is_yes:
         count = pluralize(sum(len(each.found.builds) for each, _ in answer.asked), "build")
         yield f"{style('✓', 'good')} It can be deployed to {environment}: nothing breaks between it and {count} there."
@@ -365,6 +375,7 @@ def _answer_as_document(answer: _Answer) -> dict[str, Any]:
         "environment": answer.environment,
         "component": answer.component,
         "can_deploy": answer.is_yes if is_recorded or not answer.is_yes else None,
+        "unknown": answer.unknown,
         "compared": [
             {**_deployment_as_document(each), **both_ways_report.as_document(builds.found)}
             for each, builds in answer.asked

@@ -185,8 +185,11 @@ class _Direction:
         for producer in self._sender.producers:
             home = self._planned if id(producer) in self._planned_producers else self._sender
             own, there = home.consumers_of(producer), self._reader.consumers_of(producer)
+            is_new_outside = (
+                producer.name == OUTSIDE and self._way == "back"
+            )  # code outside does not change with a build
             for consumer in there:
-                yield _edge(producer, consumer, self._find_misfits(producer, consumer))
+                yield _edge(producer, consumer, () if is_new_outside else self._find_misfits(producer, consumer))
             for consumer in own:
                 if consumer.key not in self._reader.by_key:
                     yield _edge(producer, consumer, self._describe_gone(producer, consumer, there))
