@@ -79,9 +79,10 @@ def _handler(handler: TopicHandler) -> Consumer:
     reads = {each.name: each.span for each in subscription.fields} | {
         each.key: each.span for each in subscription.reads
     }
+    guarded = () if subscription.declared_schema else _guarded_keys(subscription.reads)
     return Consumer(
         kind="event", channel=subscription.topic, name=handler.name, unit=handler.agent.name, span=subscription.span,
-        wanted=as_json(subscription.needed), is_whole=handler.is_whole, reads=reads,
+        wanted=as_json(subscription.needed), is_whole=handler.is_whole, reads=reads, guarded=guarded,
         digest=handler.agent.source_digest,
     )  # fmt: skip
 
@@ -145,7 +146,7 @@ def _waiting(surface: Surface, results: Results) -> Iterator[Consumer]:
             wanted = _type_of_reads(reads, results.type_of(channel))
             yield Consumer(
                 kind="answer", channel=channel, name=agent.name, unit=agent.name, span=places[0].span,
-                wanted=wanted, is_whole=False, reads={each.key: each.span for each in reads},
+                wanted=wanted, is_whole=False, guarded=_guarded_keys(reads), reads={each.key: each.span for each in reads},
                 digest=agent.source_digest,
             )  # fmt: skip
 
@@ -168,6 +169,17 @@ def _named(of: Type, name: str) -> Type:
     return replace(of, name=name) if of.kind == "record" else of
 
 
+def _guarded_keys(reads: Sequence[KeyRead]) -> tuple[str, ...]:
+    """Return the first keys that are only read under a guard."""
+    guarded = {_first_key(each.key): None for each in reads if each.is_guarded}
+    certain = {_first_key(each.key) for each in reads if not each.is_guarded}
+    return tuple(name for name in guarded if name not in certain)
+
+
+def _first_key(path: str) -> str:
+    return path.split(".", maxsplit=1)[0].partition("[")[0]
+
+
 def _type_of_reads(reads: Sequence[KeyRead], answer: Type) -> Type:
     """Return the record of the keys that are read of an answer of some type.
 
@@ -176,6 +188,6 @@ def _type_of_reads(reads: Sequence[KeyRead], answer: Type) -> Type:
     fields = {each.name for each in answer.fields}
     needed: dict[str, bool] = {}
     for each in reads:
-        is_field = each.is_guarded and each.key.split(".")[0].partition("[")[0] in fields
+        is_field = each.is_guarded and _first_key(each.key) in fields
         needed[each.key] = needed.get(each.key, False) or not each.is_optional or is_field
     return type_of_paths(needed)

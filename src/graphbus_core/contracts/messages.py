@@ -72,6 +72,7 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_onl
         is_closed: It refuses fields that `wanted` does not list.
         takes_rest: It takes further positional values.
         is_whole: It certainly needs nothing that `wanted` does not list.
+        guarded: Fields that it reads under a condition, or perhaps finds elsewhere, so that it may need them.
         reads: Field -> where it is read or taken; for other fields and for the whole message, `span`.
         digest: A digest of the source text around it.
         options: Further options of a task, as text: `{"queue": "'mail'"}`.
@@ -87,6 +88,7 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_onl
     is_closed: bool = False
     takes_rest: bool = False
     is_whole: bool = True
+    guarded: tuple[str, ...] = ()
     reads: dict[str, SourceSpan] = {}
     digest: str = ""
     options: dict[str, str] = {}

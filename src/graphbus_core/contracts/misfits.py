@@ -44,6 +44,9 @@ def find_misfits(producer: Producer, consumer: Consumer, names: tuple[str, str])
     for field, fit in _find_unmet(consumer.wanted, bound).items():
         verdict: Literal["breaks", "unknown"] = "unknown" if fit.lacks_type else "breaks"
         yield Misfit(verdict, field, f"{reader} needs {_describe(field, fit, sender)}")
+    perhaps = Type("record", fields=tuple(Field(name, UNKNOWN) for name in consumer.guarded))
+    for field, fit in _find_unmet(perhaps, bound).items() if consumer.guarded else ():
+        yield Misfit("unknown", field, f"{reader} may need {_describe(field, fit, sender)}", is_assumed=True)
     if consumer.is_closed and consumer.wanted.kind == "record":
         taken = {each.name for each in consumer.wanted.fields}
         for each in bound.given.fields:

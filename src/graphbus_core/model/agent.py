@@ -212,9 +212,9 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
     @property
     def needed(self) -> Type:
         """`wanted`, with what the handler reads below those fields whose own type says nothing about that."""
-        below = {
-            each.key: dict.fromkeys((path.removeprefix(each.key) for path in each.below), True) for each in self.reads
-        }
+        below: dict[str, dict[str, bool]] = {}
+        for read in self.reads:
+            below.setdefault(read.key, {}).update((path.removeprefix(read.key), True) for path in read.below)
         wanted = self.wanted
         fields = tuple(
             Field(each.name, type_of_rest(below[each.name]), each.required)
