@@ -11,6 +11,7 @@ from graphbus_core.compiler.rules.wiring import AgentPublication
 from graphbus_core.contracts.messages import OUTSIDE, Consumer, MessageKind, Messages, Producer, Unread
 from graphbus_core.contracts.surface import Surface, TopicHandler, merge_schemas
 from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, Publication
+from graphbus_core.model.topics import is_pattern
 from graphbus_core.schema.paths import type_of_paths
 from graphbus_core.schema.types import UNKNOWN, Schema, Type, as_json
 
@@ -126,7 +127,12 @@ def _answers(surface: Surface, results: Results) -> Iterator[Producer]:
         )  # fmt: skip
     for handler in surface.handlers:
         answering = handler.method
-        if answering and not answering.has_schema and handler.subscription.topic:
+        topic = handler.subscription.topic
+        gives_none = results.type_of(handler.name).kind == "null"  # then another handler may be the one that answers
+        is_one = not is_pattern(topic) and (handler.agent.name, answering and answering.name) in results.responders(
+            topic
+        )
+        if answering and not answering.has_schema and topic and (is_one or not gives_none):
             yield Producer(
                 kind="answer", channel=handler.subscription.topic, name=handler.name, unit=handler.agent.name,
                 span=answering.span, given=as_json(results.type_of(handler.name)), digest=handler.agent.source_digest,

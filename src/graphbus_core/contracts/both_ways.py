@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 from graphbus_core.contracts.messages import OUTSIDE, Consumer, MessageKind, Messages, Producer, Unread
 from graphbus_core.contracts.misfits import Misfit, find_misfits, find_mixed_up, find_reliances
 from graphbus_core.model.agent import SourceSpan
+from graphbus_core.schema.types import Field, Type
 
 Way = Literal["forward", "back", "queued", "rollback"]
 Verdict = Literal["fits", "breaks", "waits", "unknown", "none"]
@@ -232,12 +233,15 @@ class _Direction:
 
     def _find_misfits(self, producer: Producer, consumer: Consumer) -> Iterator[Problem]:
         """Yield why messages do not fit a consumer of the other build, or are not known to fit."""
-        own, same = self._sender.by_key.get(consumer.key), self._find_same(producer)
+        own = self._sender.by_key.get(consumer.key)
         ways = _ways_of(self._way, is_stored=producer.kind in STORED and (own is not None or self._way == "back"))
         hurt = producer.name if producer.kind in ("call", "request") else consumer.name
         always = self._find_fields_that_always_fail(producer, consumer, own)
         for each in self._misfits_of(producer, consumer, own):
-            read_at, is_new = consumer.place_of(each.field), _is_new(each, producer, consumer, own, same)
+            read_at, is_new = (
+                consumer.place_of(each.field),
+                _is_new(each, producer, consumer, own, self._find_same(producer, each.field)),
+            )
             is_new = is_new and not (each.verdict == "breaks" and each.field in always)
             yield Problem(
                 ways, each.verdict, each.field, producer.span, read_at, each.why, hurt, is_new, is_mixed_up=each.is_mixed_up
@@ -260,10 +264,10 @@ class _Direction:
         found += find_reliances(producer, consumer, home.producers_of(producer), names)
         yield from {each.field: each for each in reversed(found)}.values()
 
-    def _find_same(self, producer: Producer) -> list[Producer]:
-        """Return the producers of the reader's build that send the same."""
-        there = self._reader.producers_of(producer)
-        return [each for each in there if each.name == producer.name and _sent_by(each) == _sent_by(producer)]
+    def _find_same(self, producer: Producer, field: str = "") -> list[Producer]:
+        """Return the producers of the reader's build that send the same in a field; without a field, in all of them."""
+        there, sent = self._reader.producers_of(producer), _sent_by(producer, field)
+        return [each for each in there if each.name == producer.name and _sent_by(each, field) == sent]
 
 
 def _is_new(
@@ -281,7 +285,7 @@ def _is_new(
     is_same_text = own is not None and own.digest == consumer.digest
     if misfit.is_assumed and is_same_text:  # it got along with these messages in the other build
         return False
-    if own is None or not same or _facts_of(own) != _facts_of(consumer):
+    if own is None or not same or _taken_by(own, misfit.field) != _taken_by(consumer, misfit.field):
         return True
     return misfit.verdict == "unknown" and not (is_same_text and any(each.digest == producer.digest for each in same))
 
@@ -298,14 +302,22 @@ def _ways_of(way: Literal["forward", "back"], *, is_stored: bool) -> tuple[Way, 
     return ("forward", "queued") if way == "forward" else ("back", "rollback")
 
 
-def _facts_of(consumer: Consumer) -> tuple[object, ...]:
-    """Return what a consumer takes, whatever its place is."""
-    return consumer.wanted, consumer.positions, consumer.is_closed, consumer.takes_rest, consumer.is_whole
+def _taken_by(consumer: Consumer, field: str) -> tuple[object, ...]:
+    """Return what a consumer takes in a field, or in all of them, whatever its place is."""
+    return _part_of(consumer.wanted, field), consumer.positions, consumer.is_closed, consumer.takes_rest
 
 
-def _sent_by(producer: Producer) -> tuple[object, ...]:
-    """Return what a producer sends, whatever its place is."""
-    return producer.given, producer.declared, producer.positional, producer.is_open, producer.has_rest
+def _sent_by(producer: Producer, field: str) -> tuple[object, ...]:
+    """Return what a producer sends in a field, or in all of them, whatever its place is."""
+    parts = _part_of(producer.given, field), _part_of(producer.declared, field)
+    return *parts, producer.positional, producer.is_open, producer.has_rest
+
+
+def _part_of(of: Type, field: str) -> Field | Type | None:
+    """Return a field of a record, None if it has no such field; without a field, and for other types, the type."""
+    if not field or of.kind != "record":
+        return of
+    return next((each for each in of.fields if each.name == field), None)
 
 
 def find_deploy_order(edges: Iterable[EdgeAnswers]) -> tuple[str, ...]:

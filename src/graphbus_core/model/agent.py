@@ -12,7 +12,7 @@ import msgspec
 
 from graphbus_core.errors import Place
 from graphbus_core.schema.paths import ANYTHING_BELOW, type_of_rest
-from graphbus_core.schema.types import DICT, UNKNOWN, Field, Schema, Type, is_unspecific
+from graphbus_core.schema.types import DICT, NULL, UNKNOWN, Field, Schema, Type, is_unspecific, union
 
 
 class SourceSpan(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -217,7 +217,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
             below.setdefault(read.key, {}).update((path.removeprefix(read.key), True) for path in read.below)
         wanted = self.wanted
         fields = tuple(
-            Field(each.name, type_of_rest(below[each.name]), each.required)
+            Field(each.name, union(type_of_rest(below[each.name]), NULL), each.required)  # a guard may exclude None
             if below.get(each.name) and is_unspecific(each.type)
             else each
             for each in wanted.fields
