@@ -60,6 +60,7 @@ class TracedDelivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         duration_s: How long the handler took; for `async def` this includes waiting.
         error: The exception of the handler as one line; empty if it raised none.
         payload: The payload as JSON text; empty unless payloads are recorded.
+        key: The value by which the subscription keeps events in order, as text; empty without one, and in older traces.
     """
 
     event_id: str
@@ -76,6 +77,7 @@ class TracedDelivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     outcome: Outcome
     error: str = ""
     payload: str = ""
+    key: str = ""
 
 
 Take = Callable[[TracedDelivery], None]

@@ -1,0 +1,130 @@
+/** Elements of the page. Data enters it as text only: there is no other way to make an element. */
+
+/** @typedef {Node | string | number | null | undefined | false | Child[]} Child */
+/** @typedef {Record<string, string | number | boolean | null | undefined | ((event: any) => void)>} Attributes */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Control characters, and those that turn the direction of a line: a name that holds them could pass for another one. */
+const UNSEEN = /[\p{Cc}\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu;
+const KEPT = new Set(["\n", "\t"]);
+
+/**
+ * The text with every unseen character written as its number.
+ * @param {unknown} text
+ */
+export const plain = (text) => String(text).replace(UNSEEN, (each) => (KEPT.has(each) ? each : `\\u{${hex(each)}}`));
+
+/** @param {string} character */
+const hex = (character) => (character.codePointAt(0) ?? 0).toString(16);
+
+/**
+ * An HTML element; an attribute that is a function listens, one that is false or null is left out.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Attributes} [attributes]
+ * @param {Child[]} children
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  set(element, attributes);
+  element.append(...nodes(children));
+  return element;
+}
+
+/**
+ * An SVG element.
+ * @template {keyof SVGElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Attributes} [attributes]
+ * @param {Child[]} children
+ * @returns {SVGElementTagNameMap[Tag]}
+ */
+export function s(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  set(element, attributes);
+  element.append(...nodes(children));
+  return element;
+}
+
+/**
+ * Change attributes; only what differs touches the page.
+ * @param {Element} element
+ * @param {Attributes} attributes
+ */
+export function set(element, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (value === false || value === null || value === undefined) element.removeAttribute(name);
+    else {
+      const text = value === true ? "" : plain(value);
+      if (element.getAttribute(name) !== text) element.setAttribute(name, text);
+    }
+  }
+}
+
+/**
+ * @param {Child[]} children
+ * @returns {(Node | string)[]}
+ */
+function nodes(children) {
+  /** @type {(Node | string)[]} */
+  const found = [];
+  for (const child of children) {
+    if (Array.isArray(child)) found.push(...nodes(child));
+    else if (child instanceof Node) found.push(child);
+    else if (child !== null && child !== undefined && child !== false) found.push(plain(child));
+  }
+  return found;
+}
+
+/**
+ * Replace what an element holds.
+ * @param {Element} element
+ * @param {Child[]} children
+ */
+export const fill = (element, ...children) => element.replaceChildren(...nodes(children));
+
+/**
+ * Write a text where it differs.
+ * @param {Element} element
+ * @param {unknown} value
+ */
+export function write(element, value) {
+  const text = plain(value);
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/**
+ * The element of the page with this id.
+ * @param {string} id
+ * @returns {HTMLElement}
+ */
+export function part(id) {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`the page has no #${id}`);
+  return found;
+}
+
+/**
+ * A button with words.
+ * @param {Child} text
+ * @param {(event: any) => void} click
+ * @param {Attributes} [attributes]
+ */
+export const button = (text, click, attributes = {}) => h("button", { type: "button", click, ...attributes }, text);
+
+/**
+ * Words that may name something long: they break anywhere, and never reach the text around them.
+ * @param {string} text
+ */
+export const name = (text) => h("bdi", {}, text);
+
+/**
+ * A state of a part of the page in words: what is so, and what to do.
+ * @param {string} title
+ * @param {Child} text
+ * @param {Child[]} more
+ */
+export const words = (title, text, ...more) => h("div", { class: "words" }, h("h3", {}, title), h("p", {}, text), more);
