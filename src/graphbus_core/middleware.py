@@ -37,6 +37,7 @@ class Handling(msgspec.Struct, frozen=True, gc=False):
         event: The event, for a handler.
         arguments: The arguments, for a method.
         attempt: 1 for the first delivery of this event to this handler; it grows with each retry.
+        key: For a handler, the field of the payload by which its subscription keeps events in order; empty without one.
         caller: For a method, the context variables of its caller, because the method may run on another thread.
     """
 
@@ -47,6 +48,7 @@ class Handling(msgspec.Struct, frozen=True, gc=False):
     arguments: Mapping[str, Any] = {}
     attempt: int = 1
     caller: Context | None = None
+    key: str = ""
 
 
 Middleware = Callable[[Handling], Iterator[None]]
@@ -94,12 +96,13 @@ def wrap_handler(
     name: str,
     is_async: bool,
     attempt: int = 1,
+    key: str = "",
 ) -> Callable[[Event], object]:
     """Return a function of one event that runs the handler `call` inside of the middleware; it is async if `is_async`."""
 
     def call_inside(event: Event) -> Any:
         return run_with_middleware(
-            middleware, Handling("event", agent, name, event, attempt=attempt), lambda: call(event)
+            middleware, Handling("event", agent, name, event, attempt=attempt, key=key), lambda: call(event)
         )
 
     async def call_inside_async(event: Event) -> Any:

@@ -153,11 +153,13 @@ class Routes:
         if policy is not ONCE:
             check_policy(policy, handler=name, is_async=bound.is_async, where=handler_place(handler))
         whose: Hashable = owner or id(getattr(handler, "__self__", handler))
-        subscription = LiveSubscription(topic, name, whose, self._wrap_in_middleware(bound, owner, name, 1), policy)
+        subscription = LiveSubscription(
+            topic, name, whose, self._wrap_in_middleware(bound, owner, name, 1, policy.key), policy
+        )
         subscription.is_async = bound.is_async
         subscription.answers = bound.answers
         if self._middleware:
-            subscription.again = lambda attempt: self._wrap_in_middleware(bound, owner, name, attempt)
+            subscription.again = lambda attempt: self._wrap_in_middleware(bound, owner, name, attempt, policy.key)
         with self._changing:
             self.subscriptions = (*self.subscriptions, subscription)
             if bound.is_async and subscription.lane not in self.async_lanes:
@@ -331,10 +333,10 @@ class Routes:
         dispatch.is_forgotten = True
         self._forgotten.append(dispatch)
 
-    def _wrap_in_middleware(self, bound: BoundHandler, owner: str, name: str, attempt: int) -> EventCall:
+    def _wrap_in_middleware(self, bound: BoundHandler, owner: str, name: str, attempt: int, key: str) -> EventCall:
         """Return the handler wrapped in the middleware, for the attempt with this number; the handler itself if there is none."""
         if not self._middleware:
             return bound.call
         return wrap_handler(
-            self._middleware, bound.call, agent=owner, name=name, is_async=bound.is_async, attempt=attempt
+            self._middleware, bound.call, agent=owner, name=name, is_async=bound.is_async, attempt=attempt, key=key
         )

@@ -10,10 +10,11 @@ import os
 import sys
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Lock
-from time import monotonic, perf_counter, process_time, time
-from typing import NamedTuple
+from time import monotonic, process_time, time
+
+import msgspec
 
 from graphbus_core.middleware import Handling
 from graphbus_core.model.deliveries import Metric, Statistics
@@ -73,44 +74,61 @@ class Histogram:
             yield _sample_line(f"{self.name}_count", labels, count)
 
 
-class RunningHandler(NamedTuple):
-    """A handler or method that is running: `Agent.method`, and its start on the monotonic clock."""
+class HandlerRun(msgspec.Struct, gc=False):
+    """One run of a handler or method.
 
-    name: str
+    Attributes:
+        handling: What runs.
+        since: Its start on the monotonic clock.
+        until: Its end; 0 while it runs.
+        error: The exception that ended it.
+    """
+
+    handling: Handling
     since: float
+    until: float = 0.0
+    error: BaseException | None = None
 
 
 class HandlerMetrics:
     """Middleware that measures the durations of handlers and calls, and tracks which of them are running.
 
+    Args:
+        note: Called with each run that has ended, on the thread of the handler; it must be quick and not raise.
+
     Attributes:
         begun: About how many have begun so far. Threads may overwrite each other's increments, but each start changes the number.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[HandlerRun], object] | None = None) -> None:
         self.begun = 0
+        self._note = note
         self._process = Histogram("messaging_process_duration_seconds", "Duration of handlers.")
         self._call = Histogram("graphbus_call_duration_seconds", "Duration of called methods.")
         self._http = Histogram("http_server_request_duration_seconds", "Duration of HTTP requests.")
         self._request_counts: Counter[tuple[str, int]] = Counter()
-        self._running: dict[int, RunningHandler] = {}
+        self._running: dict[int, HandlerRun] = {}
 
     def __call__(self, handling: Handling) -> Iterator[None]:
         """Measure one handler or call, whether it succeeds or fails."""
-        started = perf_counter()
-        key = id(handling)
+        key, run = id(handling), HandlerRun(handling, monotonic())
         self.begun += 1
-        self._running[key] = RunningHandler(handling.name, monotonic())
+        self._running[key] = run
+        has_returned = False
         try:
             yield
+            has_returned = True
         finally:
+            run.until = now = monotonic()
             self._running.pop(key, None)
             if handling.kind == "call":
-                self._call.record(perf_counter() - started, graphbus_method=handling.name)
+                self._call.record(now - run.since, graphbus_method=handling.name)
             else:
-                self._process.record(
-                    perf_counter() - started, messaging_system="graphbus", graphbus_handler=handling.name
-                )
+                self._process.record(now - run.since, messaging_system="graphbus", graphbus_handler=handling.name)
+            if self._note is not None:
+                if not has_returned:
+                    run.error = sys.exception()
+                self._note(run)
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count an HTTP request and its duration. Not thread-safe: only the thread of the server may call it."""
@@ -122,9 +140,9 @@ class HandlerMetrics:
         """How many handlers and methods are running."""
         return len(self._running)
 
-    def longest_running(self) -> RunningHandler | None:
-        """Return the handler or method that has been running longest; None when none is running."""
-        return min(list(self._running.values()), key=lambda each: each.since, default=None)
+    def runs(self) -> list[HandlerRun]:
+        """Return the handlers and methods that are running, those that began first first."""
+        return sorted(self._running.copy().values(), key=lambda each: each.since)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of all metrics of this object."""

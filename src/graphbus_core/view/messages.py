@@ -10,8 +10,8 @@
     GET  /view/negotiation                 NegotiationPicture
     GET  /view/compare                     Comparison        ?left=&right=
 
-An error is a `ProblemDetails` (RFC 9457) with a sentence, a code and a hint. Times are seconds since the epoch. `note` is a sentence
-for people about what is missing or incomplete; empty if nothing is.
+An error is a `ProblemDetails` (RFC 9457) with a sentence, a code and a hint. Times are seconds since the epoch. A `note` is a
+sentence for people about what is missing or incomplete; empty if nothing is.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from graphbus_core.schema.json import Json
 
 SourceKind = Literal["run", "trace", "artifacts", "ledger", "negotiation"]
 Verdict = Literal["proven", "unknown", "broken"]
+OUTSIDE = "(outside)"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """The base of all messages: every field is always written."""
 
 
-class Origin(Message):
+class Origin(Message, frozen=True, kw_only=True):
     """What the page shows.
 
     Attributes:
@@ -61,7 +62,7 @@ class Origin(Message):
 # --- the graph ---------------------------------------------------------------------------------
 
 
-class Handler(Message):
+class Handler(Message, frozen=True, kw_only=True):
     """A handler of an agent: `name` is `Agent.method`, and `topics` are the topics and patterns that it subscribes to."""
 
     name: str
@@ -69,8 +70,10 @@ class Handler(Message):
     line: int
 
 
-class AgentBox(Message):
+class AgentBox(Message, frozen=True, kw_only=True):
     """An agent and its place in the drawing, in pixels; `x` and `y` are the upper left corner.
+
+    The box with the name `OUTSIDE` stands for all that publishes from outside of the graph.
 
     Attributes:
         group: The group that it belongs to: the package of its module.
@@ -92,7 +95,7 @@ class AgentBox(Message):
     note: str = ""
 
 
-class Line(Message):
+class Line(Message, frozen=True, kw_only=True):
     """An edge between two agents, or two groups; edges of the same kind and topic between the same two are one.
 
     Attributes:
@@ -114,7 +117,7 @@ class Line(Message):
     curve: str
 
 
-class Group(Message):
+class Group(Message, frozen=True, kw_only=True):
     """The agents of one package, and the place of the group in a drawing of groups only."""
 
     name: str
@@ -125,7 +128,7 @@ class Group(Message):
     height: int
 
 
-class Groups(Message):
+class Groups(Message, frozen=True, kw_only=True):
     """The drawing of the groups, for graphs that are too large to read agent by agent; its lines connect groups."""
 
     width: int
@@ -134,7 +137,7 @@ class Groups(Message):
     lines: tuple[Line, ...]
 
 
-class TopicInfo(Message):
+class TopicInfo(Message, frozen=True, kw_only=True):
     """A topic with the agents that publish to it and subscribe to it; `is_external`: it also comes from outside."""
 
     name: str
@@ -143,7 +146,7 @@ class TopicInfo(Message):
     is_external: bool
 
 
-class GraphPicture(Message):
+class GraphPicture(Message, frozen=True, kw_only=True):
     """The drawing of the graph, in layers from left to right, and what the page needs to know about it."""
 
     origin: Origin
@@ -171,7 +174,7 @@ class Delivery(TracedDelivery, frozen=True, kw_only=True, gc=False):
     has_payload: bool = False
 
 
-class Counts(Message):
+class Counts(Message, frozen=True, kw_only=True):
     """The counts of one handler and topic since the start, and what waits now.
 
     Attributes:
@@ -191,7 +194,7 @@ class Counts(Message):
     lag_s: float = 0.0
 
 
-class Hello(Message):
+class Hello(Message, frozen=True, kw_only=True):
     """The first message of the stream, `event: hello`.
 
     Attributes:
@@ -206,7 +209,7 @@ class Hello(Message):
     interval_s: float
 
 
-class Tick(Message):
+class Tick(Message, frozen=True, kw_only=True):
     """What has happened since the last tick, `event: tick`, at most four a second; sent also if nothing has, every ten seconds.
 
     Attributes:
@@ -235,7 +238,7 @@ class Tick(Message):
     negotiation: bool = False
 
 
-class Bye(Message):
+class Bye(Message, frozen=True, kw_only=True):
     """The last message of a stream, `event: bye`: nothing will follow, and `reason` says why."""
 
     reason: str
@@ -244,7 +247,7 @@ class Bye(Message):
 # --- looking back ------------------------------------------------------------------------------
 
 
-class DeliveryPage(Message):
+class DeliveryPage(Message, frozen=True, kw_only=True):
     """Deliveries of the past, oldest first.
 
     Attributes:
@@ -262,7 +265,7 @@ class DeliveryPage(Message):
     note: str = ""
 
 
-class TreeEvent(Message):
+class TreeEvent(Message, frozen=True, kw_only=True):
     """An event in a causal tree.
 
     Attributes:
@@ -284,7 +287,7 @@ class TreeEvent(Message):
     payload_note: str = ""
 
 
-class Planned(Message):
+class Planned(Message, frozen=True, kw_only=True):
     """An attempt that waits for its time, after `error` in the attempt before it; `at` is 0 if it is not known."""
 
     event_id: str
@@ -294,7 +297,7 @@ class Planned(Message):
     error: str
 
 
-class DeadLetter(Message):
+class DeadLetter(Message, frozen=True, kw_only=True):
     """A dead letter.
 
     Attributes:
@@ -323,7 +326,7 @@ class DeadLetter(Message):
     replays: int = 0
 
 
-class EventTree(Message):
+class EventTree(Message, frozen=True, kw_only=True):
     """An event with everything that follows from the same event from outside.
 
     Attributes:
@@ -346,7 +349,7 @@ class EventTree(Message):
     note: str = ""
 
 
-class Vote(Message):
+class Vote(Message, frozen=True, kw_only=True):
     """The vote of one agent on a proposal."""
 
     evaluator: str
@@ -355,7 +358,7 @@ class Vote(Message):
     reason: str
 
 
-class Decision(Message):
+class Decision(Message, frozen=True, kw_only=True):
     """The decision that wrote lines of a file: an accepted proposal; fields that are not known are empty.
 
     Attributes:
@@ -376,7 +379,7 @@ class Decision(Message):
     votes: tuple[Vote, ...]
 
 
-class SourceText(Message):
+class SourceText(Message, frozen=True, kw_only=True):
     """The text of a handler or method.
 
     Attributes:
@@ -399,7 +402,7 @@ class SourceText(Message):
 # --- dead letters ------------------------------------------------------------------------------
 
 
-class DeadLetterList(Message):
+class DeadLetterList(Message, frozen=True, kw_only=True):
     """The dead letters that are kept, newest first, `total` of them; `may_replay` as in `Origin`."""
 
     letters: tuple[DeadLetter, ...]
@@ -408,7 +411,7 @@ class DeadLetterList(Message):
     note: str = ""
 
 
-class ReplayOrder(Message):
+class ReplayOrder(Message, frozen=True, kw_only=True):
     """The body of `POST /view/dead-letters/replay`: the ids, or no ids and `every`; `confirmed`: a person has said yes."""
 
     ids: tuple[str, ...] = ()
@@ -416,7 +419,7 @@ class ReplayOrder(Message):
     confirmed: bool = False
 
 
-class Replayed(Message):
+class Replayed(Message, frozen=True, kw_only=True):
     """What came of the replay of one letter: it was handled, it failed again with a new error, or it is not there any more."""
 
     id: str
@@ -425,7 +428,7 @@ class Replayed(Message):
     after: str = ""
 
 
-class ReplayReport(Message):
+class ReplayReport(Message, frozen=True, kw_only=True):
     """What came of a replay, in the order of the letters."""
 
     replayed: tuple[Replayed, ...]
@@ -434,7 +437,7 @@ class ReplayReport(Message):
 # --- negotiations ------------------------------------------------------------------------------
 
 
-class Rung(Message):
+class Rung(Message, frozen=True, kw_only=True):
     """A rung of the gate for one proposal: `passed`, `failed` or `not_run`; `waiting` while the gate works on the proposal."""
 
     rung: str
@@ -444,7 +447,7 @@ class Rung(Message):
     message: str = ""
 
 
-class ProposalPicture(Message):
+class ProposalPicture(Message, frozen=True, kw_only=True):
     """A proposal so far.
 
     Attributes:
@@ -474,7 +477,7 @@ class ProposalPicture(Message):
     cost_usd: float | None = None
 
 
-class Cost(Message):
+class Cost(Message, frozen=True, kw_only=True):
     """What a negotiation has cost so far; `cap_usd` 0: no cap; `unpriced`: requests whose price is not known."""
 
     spent_usd: float = 0.0
@@ -486,7 +489,7 @@ class Cost(Message):
     unpriced: int = 0
 
 
-class NegotiationPicture(Message):
+class NegotiationPicture(Message, frozen=True, kw_only=True):
     """A negotiation so far, or a whole session.
 
     Attributes:
@@ -517,19 +520,19 @@ class NegotiationPicture(Message):
 # --- comparing ---------------------------------------------------------------------------------
 
 
-class Choice(Message):
+class Choice(Message, frozen=True, kw_only=True):
     """Something that can be compared: `name` is the value of `left` and `right`."""
 
     name: str
     title: str
 
 
-class Difference(Message):
+class Difference(Message, frozen=True, kw_only=True):
     """What is published differently: `left` and `right` say it for each side; empty: not at all.
 
     Attributes:
-        kind: `added`, `removed`: only the right or the left side publishes to the topic; `count`: how often; `fields`: the keys of
-            the payloads; `handlers`: who gets the events; `failures`: how many attempts fail.
+        kind: `added`, `removed`: only the right or the left side publishes to the topic; `count`: how often; `fields`: the keys
+            of the payloads; `handlers`: who gets the events; `failures`: how many attempts fail.
         text: The difference in a sentence.
     """
 
@@ -540,7 +543,7 @@ class Difference(Message):
     right: str
 
 
-class Comparison(Message):
+class Comparison(Message, frozen=True, kw_only=True):
     """Two traces or two builds, and what they publish differently.
 
     Attributes:

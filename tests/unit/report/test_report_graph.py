@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphbus_core.cli.report.graph import NODE_HEIGHT, Drawing, Pair, lay_out_graph
+from graphbus_core.view.layout import NODE_HEIGHT, Drawing, Pair, lay_out_graph
 
 NAMES = [f"n{number}" for number in range(14)]
 PAIRS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)).filter(lambda pair: pair[0] != pair[1]))

@@ -111,14 +111,13 @@ def test_handlers_and_calls_are_measured_failures_included() -> None:
 
 def test_what_is_running_is_known_by_name_and_age() -> None:
     meter = HandlerMetrics()
-    assert meter.longest_running() is None
+    assert meter.runs() == []
     first: Iterator[None] = meter(Handling("event", "Till", "Till.first"))
     second: Iterator[None] = meter(Handling("call", "Till", "Till.second"))
     next(first)
     next(second)
-    longest = meter.longest_running()
-    assert longest is not None
-    assert (longest.name, meter.running) == ("Till.first", 2)
+    assert [run.handling.name for run in meter.runs()] == ["Till.first", "Till.second"]
+    assert meter.running == 2
     assert list(first) == list(second) == []
     assert meter.running == 0
 

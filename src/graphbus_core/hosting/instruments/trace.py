@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from time import perf_counter, time
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,7 @@ _MOST_BYTES = 32 << 20
 _READ_BYTES = 1 << 30
 _RECORDED = 10_000
 _HEADER_BYTES = 200
+_LONGEST_KEY = 200
 _CANDIDATES = 6  # so many events are listed in the message about an ambiguous id
 
 Outcome = Literal["done", "failed", "interrupted"]
@@ -102,7 +103,7 @@ class Tracer:
         self._with_payloads = with_payloads
 
     def __call__(self, handling: Handling) -> Iterator[None]:
-        """Record a delivery; calls of methods are not recorded."""
+        """Record a delivery, and pass it to `take` and then to `show`; calls of methods are not recorded."""
         if handling.event is None:
             yield
             return
@@ -113,35 +114,51 @@ class Tracer:
             has_returned = True
         finally:
             error = None if has_returned else sys.exception()
-            self._record_delivery(handling, handling.event, started, perf_counter() - begun, error)
-
-    def _record_delivery(
-        self, handling: Handling, event: Event, started: float, duration_s: float, error: BaseException | None
-    ) -> None:
-        """Make the record of a delivery, and pass it to `take` and then to `show`."""
-        outcome: Outcome = "done" if error is None else "failed" if isinstance(error, Exception) else "interrupted"
-        delivery = TracedDelivery(
-            event_id=event.event_id,
-            causation_id=event.causation_id,
-            correlation_id=event.correlation_id,
-            topic=event.topic,
-            src=event.src,
-            published_by=event.published_by,
-            published=event.timestamp,
-            handler=handling.name,
-            attempt=handling.attempt,
-            started=started,
-            duration_s=duration_s,
-            outcome=outcome,
-            error="" if error is None else _error_line(error),
-            payload=_encode_payload(event.payload) if self._with_payloads else "",
-        )
-        self._take(delivery)
-        if self.show is not None:
-            self.show(delivery)
+            facts = describe_delivery(handling, handling.event, error, with_payload=self._with_payloads)
+            delivery = TracedDelivery(**facts, started=started, duration_s=perf_counter() - begun)
+            self._take(delivery)
+            if self.show is not None:
+                self.show(delivery)
 
 
-def _error_line(error: BaseException) -> str:
+def describe_delivery(
+    handling: Handling, event: Event, error: BaseException | None, *, with_payload: bool
+) -> dict[str, Any]:
+    """Return the fields of a `TracedDelivery` for a handler that has ended, without `started` and `duration_s`.
+
+    Args:
+        handling: The handler.
+        event: The event that it received.
+        error: The exception that it raised; None if it returned.
+        with_payload: Write the payload, too.
+    """
+    outcome: Outcome = "done" if error is None else "failed" if isinstance(error, Exception) else "interrupted"
+    return {
+        "event_id": event.event_id,
+        "causation_id": event.causation_id,
+        "correlation_id": event.correlation_id,
+        "topic": event.topic,
+        "src": event.src,
+        "published_by": event.published_by,
+        "published": event.timestamp,
+        "handler": handling.name,
+        "attempt": handling.attempt,
+        "outcome": outcome,
+        "error": "" if error is None else error_line(error),
+        "payload": _encode_payload(event.payload) if with_payload else "",
+        "key": key_of(event, handling.key) if handling.key else "",
+    }
+
+
+def key_of(event: Event, field: str) -> str:
+    """Return the value of a field of the payload as text, at most `_LONGEST_KEY` characters; empty without such a value."""
+    value, _ = attempt(lambda: event.get(field))
+    if value is None:
+        return ""
+    return (value if isinstance(value, str) else _encode_payload(value))[:_LONGEST_KEY]
+
+
+def error_line(error: BaseException) -> str:
     """Return an exception as one line: its sentence and code, or its type and the first line of its message."""
     if isinstance(error, RunError):
         return f"{error.sentence} [{error.code}]"

@@ -86,11 +86,11 @@ class Status:
 
     def _find_stuck_handler(self) -> ProbeResult | None:
         """Return the failure if a handler has been running for more than `stuck_after_s`; else None."""
-        longest = self._meter.longest_running()
-        running_s = 0.0 if longest is None else monotonic() - longest.since
-        if longest is None or running_s <= self._stuck_after_s:
+        runs = self._meter.runs()
+        running_s = monotonic() - runs[0].since if runs else 0.0
+        if running_s <= self._stuck_after_s:
             return None
-        return _failed_probe("stuck", handler=longest.name, running_s=round(running_s, 1))
+        return _failed_probe("stuck", handler=runs[0].handling.name, running_s=round(running_s, 1))
 
     def _find_stuck_queue(self) -> ProbeResult | None:
         """Return the failure if events have waited at every probe for `stuck_after_s`, and nothing has begun since; else None."""

@@ -19,32 +19,35 @@ export const plain = (text) => String(text).replace(UNSEEN, (each) => (KEPT.has(
 const hex = (character) => (character.codePointAt(0) ?? 0).toString(16);
 
 /**
- * An HTML element; an attribute that is a function listens, one that is false or null is left out.
- * @template {keyof HTMLElementTagNameMap} Tag
- * @param {Tag} tag
- * @param {Attributes} [attributes]
- * @param {Child[]} children
- * @returns {HTMLElementTagNameMap[Tag]}
+ * An HTML element: `h("p.quiet", { id: "said" }, "Words")`. An attribute that is a function listens, one that is false or null is
+ * left out; without attributes the children begin at once.
+ * @template {string} Selector
+ * @param {Selector} selector a tag, and classes
+ * @param {[(Attributes | Child)?, ...Child[]]} rest
+ * @returns {Tag<Selector> extends keyof HTMLElementTagNameMap ? HTMLElementTagNameMap[Tag<Selector>] : HTMLElement}
  */
-export function h(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  set(element, attributes);
-  element.append(...nodes(children));
-  return element;
-}
+export const h = (selector, ...rest) => /** @type {any} */ (made(selector, rest, (tag) => document.createElement(tag)));
 
 /**
- * An SVG element.
- * @template {keyof SVGElementTagNameMap} Tag
- * @param {Tag} tag
- * @param {Attributes} [attributes]
- * @param {Child[]} children
- * @returns {SVGElementTagNameMap[Tag]}
+ * An SVG element, written as `h` writes one of HTML.
+ * @template {string} Selector
+ * @param {Selector} selector
+ * @param {[(Attributes | Child)?, ...Child[]]} rest
+ * @returns {Tag<Selector> extends keyof SVGElementTagNameMap ? SVGElementTagNameMap[Tag<Selector>] : SVGElement}
  */
-export function s(tag, attributes = {}, ...children) {
-  const element = document.createElementNS(SVG, tag);
-  set(element, attributes);
-  element.append(...nodes(children));
+export const s = (selector, ...rest) => /** @type {any} */ (made(selector, rest, (tag) => document.createElementNS(SVG, tag)));
+
+/** @template {string} Selector @typedef {Selector extends `${infer Name}.${string}` ? Name : Selector} Tag */
+
+/** @param {string} selector @param {[(Attributes | Child)?, ...Child[]]} rest @param {(tag: string) => Element} create */
+function made(selector, rest, create) {
+  const [tag = "", ...classes] = selector.split(".");
+  const [first, ...others] = rest;
+  const hasAttributes = first?.constructor === Object;
+  const element = create(tag);
+  if (classes.length) element.setAttribute("class", classes.join(" "));
+  if (hasAttributes) set(element, /** @type {Attributes} */ (first));
+  element.append(...nodes(hasAttributes ? others : /** @type {Child[]} */ (rest)));
   return element;
 }
 
@@ -119,7 +122,7 @@ export const button = (text, click, attributes = {}) => h("button", { type: "but
  * Words that may name something long: they break anywhere, and never reach the text around them.
  * @param {string} text
  */
-export const name = (text) => h("bdi", {}, text);
+export const name = (text) => h("bdi", text);
 
 /**
  * A state of a part of the page in words: what is so, and what to do.
@@ -127,4 +130,4 @@ export const name = (text) => h("bdi", {}, text);
  * @param {Child} text
  * @param {Child[]} more
  */
-export const words = (title, text, ...more) => h("div", { class: "words" }, h("h3", {}, title), h("p", {}, text), more);
+export const words = (title, text, ...more) => h("div.words", h("h3", title), h("p", text), more);

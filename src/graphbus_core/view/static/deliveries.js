@@ -1,0 +1,166 @@
+/** The list of deliveries beside the graph, and the agent that was chosen in it. */
+
+/** @import { App } from "./app.js" */
+/** @import { Delivery } from "contract" */
+import { button, fill, h, name, set, words, write } from "./dom.js";
+import { agentOf, clock, count, counted, duration, OUTSIDE, short } from "./format.js";
+import { flowsOfAgents } from "./graph.js";
+import { still } from "./store.js";
+
+const MOST = 80;
+const PACE_MS = 1000;
+
+export class DeliveryList {
+  #drawn = { when: 0, wanted: "" };
+  #isHeld = false;
+
+  /** @param {App} app @param {Element} list @param {Element} chosen */
+  constructor(app, list, chosen) {
+    this.app = app;
+    this.chosen = chosen;
+    this.said = h("span.quiet");
+    this.rows = h("ol.rows", { "aria-label": "Deliveries, newest first" });
+    this.foot = h("div.foot");
+    fill(list, h("div.head", h("h3", "Deliveries"), this.said), this.rows, this.foot);
+    const hold = (/** @type {boolean} */ isHeld) => () => {
+      this.#isHeld = isHeld;
+    };
+    for (const [event, isHeld] of /** @type {const} */ ([
+      ["pointerenter", true],
+      ["pointerleave", false],
+    ]))
+      this.rows.addEventListener(event, hold(isHeld));
+  }
+
+  draw() {
+    const { store, route } = this.app;
+    this.#drawChosen();
+    const wanted = JSON.stringify([route.filter, route.at, route.seq, store.isTail, store.isLive]);
+    const isSame = wanted === this.#drawn.wanted;
+    const isBusy = this.#isHeld || this.rows.contains(document.activeElement);
+    write(this.said, isSame && isBusy && store.isLive && route.at === null ? "held while you point at it" : this.#summary());
+    if (isSame && (isBusy || performance.now() - this.#drawn.when < PACE_MS) && this.rows.childElementCount) return;
+    this.#drawn = { when: performance.now(), wanted };
+    const found = store.shown(route.filter, route.at, MOST);
+    fill(
+      this.rows,
+      found.map((each) => this.#row(each)),
+    );
+    fill(this.foot, found.length ? this.#older() : this.#nothing());
+  }
+
+  #summary() {
+    const { store, route } = this.app;
+    const at = route.at === null ? "" : `up to ${clock(route.at)}`;
+    return [at, store.leftOut ? `${count(store.leftOut)} more were counted, not sent` : ""].filter(Boolean).join(" · ");
+  }
+
+  #older() {
+    return this.app.store.hasOlder && button("Older deliveries", () => this.app.loadOlder());
+  }
+
+  #nothing() {
+    const { store, route } = this.app;
+    const { filter } = route;
+    const isFiltered = Boolean(filter.topic || filter.agent || filter.key || filter.failed);
+    if (store.deliveries.length && isFiltered)
+      return words(
+        filter.failed ? "No trouble here" : "Nothing fits",
+        `None of the last ${count(store.deliveries.length)} deliveries fits the filter.`,
+        button("Clear the filter", () => this.app.go({ filter: { topic: "", agent: "", key: "", failed: false } })),
+        this.#older(),
+      );
+    if (store.deliveries.length) return words("Nothing yet", "No delivery is older than this moment.", this.#older());
+    const hint = store.isLive ? "The first event that is published will be here." : "This record holds no delivery.";
+    return words("No events yet", hint);
+  }
+
+  /** @param {Delivery} each */
+  #row(each) {
+    const trouble = each.error ? h("span.error", each.error) : null;
+    const source = each.published_by ? agentOf(each.published_by) : OUTSIDE;
+    return h(
+      "li",
+      h(
+        "button",
+        {
+          type: "button",
+          class: "row",
+          "data-outcome": each.outcome,
+          "data-seq": each.seq,
+          "aria-current": this.app.route.seq === each.seq ? "true" : null,
+          click: () => this.app.go({ view: "event", id: each.event_id, seq: each.seq, at: each.started, source: "" }),
+        },
+        h("span.what", mark(each), name(each.handler)),
+        h("span.took", duration(each.duration_s)),
+        h(
+          "span.quiet",
+          clock(each.started),
+          " ",
+          name(each.topic),
+          " from ",
+          name(source),
+          each.key && [" · key ", name(each.key)],
+          each.attempt > 1 && ` · attempt ${each.attempt}`,
+        ),
+        trouble,
+      ),
+    );
+  }
+
+  #drawChosen() {
+    const { store, route } = this.app;
+    const agent = store.graph?.agents.find((each) => each.name === route.filter.agent);
+    const flow = agent && (flowsOfAgents(store.flows(route.at)).get(agent.name) ?? still());
+    const wanted = agent ? JSON.stringify([agent.name, route.focus, Math.round(flow?.failed ?? 0), flow?.waiting, flow?.dead]) : "";
+    if (this.chosen.getAttribute("data-wanted") === wanted) return;
+    set(this.chosen, { "data-wanted": wanted });
+    if (!agent || !flow) return fill(this.chosen);
+    const facts = [
+      flow.failed && counted(Math.round(flow.failed), "failure"),
+      flow.dead && counted(Math.round(flow.dead), "dead letter"),
+      flow.waiting && `${count(flow.waiting)} waiting`,
+    ];
+    fill(
+      this.chosen,
+      h(
+        "div.panel.card",
+        h(
+          "div.head",
+          h("h3", name(agent.name)),
+          button("✕", () => this.app.go({ filter: { ...route.filter, agent: "" } }), { "aria-label": "Choose no agent" }),
+        ),
+        h("p.quiet", agent.doc.split("\n")[0]),
+        h("p.quiet", h("code", agent.file ? `${agent.file}:${agent.line}` : agent.module), " ", facts.filter(Boolean).join(" · ")),
+        agent.note && h("p.warn", agent.note),
+        h(
+          "ul.handlers",
+          agent.handlers.map((each) =>
+            h(
+              "li",
+              button(
+                h("code", each.name.slice(agent.name.length + 1)),
+                () => this.app.go({ view: "event", id: "", seq: null, source: each.name }),
+                { class: "link" },
+              ),
+              h("span.quiet", " hears ", name(each.topics.join(", "))),
+            ),
+          ),
+        ),
+        route.focus !== agent.name && button("Show its neighbours", () => this.app.go({ focus: agent.name })),
+      ),
+    );
+  }
+}
+
+/** @param {Delivery} each */
+function mark(each) {
+  const [sign, text] = { done: ["✓", "done"], failed: ["✗", "failed"], interrupted: ["◌", "interrupted"] }[each.outcome] ?? [
+    "?",
+    each.outcome,
+  ];
+  return h("span.sign", { role: "img", "aria-label": text ?? "" }, sign);
+}
+
+/** A word for an id that people can compare. @param {string} id */
+export const idText = (id) => h("code", { title: id }, short(id));
