@@ -44,7 +44,7 @@ export class CompareView {
       const found = await ask(`compare?${wanted}`);
       if (wanted === this.#asked) this.#fill(found);
     } catch (error) {
-      fill(this.body, words("This cannot be compared", ...this.app.explain(error)));
+      fill(this.body, words("This cannot be compared", this.app.explain(error).join(" ")));
     }
   }
 

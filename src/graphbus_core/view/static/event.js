@@ -62,7 +62,7 @@ export class EventView {
       this.#tree = tree;
       this.#fill(tree);
     } catch (error) {
-      if (wanted === this.#asked && !this.#tree) fill(this.body, this.#head(), words("This event is not here", ...this.app.explain(error)));
+      if (wanted === this.#asked && !this.#tree) fill(this.body, this.#head(), words("This event is not here", this.app.explain(error).join(" ")));
     }
   }
 

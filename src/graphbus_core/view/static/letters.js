@@ -53,7 +53,7 @@ export class LettersView {
       this.#list = await ask("dead-letters");
       this.#fill();
     } catch (error) {
-      fill(this.body, words("The dead letters are not here", ...this.app.explain(error)));
+      fill(this.body, words("The dead letters are not here", this.app.explain(error).join(" ")));
     }
   }
 

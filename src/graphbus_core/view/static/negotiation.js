@@ -42,7 +42,7 @@ export class NegotiationView {
       const picture = await ask(`negotiation${session ? `?session=${encodeURIComponent(session)}` : ""}`);
       if (session === this.#asked) this.#fill(picture);
     } catch (error) {
-      fill(this.body, words("The negotiation is not here", ...this.app.explain(error)));
+      fill(this.body, words("The negotiation is not here", this.app.explain(error).join(" ")));
     }
   }
 

@@ -30,7 +30,7 @@ export class SourceView {
       const text = await ask(`source/${encodeURIComponent(handler)}`);
       if (handler === this.#asked) this.#fill(text);
     } catch (error) {
-      if (handler === this.#asked) fill(this.box, this.#head(handler, ""), words("The source is not here", ...this.app.explain(error)));
+      if (handler === this.#asked) fill(this.box, this.#head(handler, ""), words("The source is not here", this.app.explain(error).join(" ")));
     }
     if (handler === this.#asked) this.box.focus({ preventScroll: innerWidth > 1100 });
   }
