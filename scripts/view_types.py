@@ -1,7 +1,7 @@
 """Writes the messages of the view as TypeScript, so that `tsc` checks the code of the page against `view/messages.py`.
 
-    python -m scripts.view_types           writes tests/browser/contract.d.ts
-    python -m scripts.view_types --check   exit status 1 if it is not what it would write
+python -m scripts.view_types           writes tests/browser/contract.d.ts
+python -m scripts.view_types --check   exit status 1 if it is not what it would write
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ import { TimeView } from "./time.js";
 
 const PAGE = 1000;
 const SAID_MS = 6000;
+const RECORDS = { trace: "a record", artifacts: "a build", ledger: "a ledger" };
 const CONDITIONS = {
   connecting: "connecting",
   live: "live",
@@ -38,7 +39,9 @@ export class App {
   /** @type {State} */
   state = { condition: "connecting", words: "", hint: "", retryAt: 0 };
   #isWaiting = false;
-  #said = { text: "", until: 0 };
+  #timer = 0;
+  /** What stays at the top until somebody closes it. */
+  #told = "";
 
   constructor() {
     this.time = new TimeView(this);
@@ -65,12 +68,10 @@ export class App {
     if (new URLSearchParams(location.search).has("refused")) {
       this.#turn({ condition: "refused", words: "The token of this link is wrong or old.", hint: "", retryAt: 0 });
       history.replaceState(null, "", location.pathname + location.hash);
-      this.#refusedLink = true;
+      this.#told = "The token of this link is wrong or old: payloads and replays need the link that the server prints now.";
     }
     if (await this.#load()) this.stream.connect();
   }
-
-  #refusedLink = false;
 
   /** Load the graph and the newest deliveries; whether that went well. */
   async #load() {
@@ -127,7 +128,8 @@ export class App {
     this.negotiation.reset();
     this.compare.reset();
     if (this.route.at !== null || this.route.seq !== null) this.go({ at: null, seq: null }, { isStep: true });
-    if (await this.#load()) this.say(`The server was restarted at ${clock(Date.now() / 1000)}. What you see is from after that.`, 0);
+    this.#told = `The server was restarted, as seen at ${clock(Date.now() / 1000)}. What you see is from after that.`;
+    await this.#load();
   }
 
   /** @param {Tick} tick */
@@ -195,11 +197,12 @@ export class App {
     throw error;
   }
 
-  /** Say something in passing. @param {string} text @param {number} [until] 0: until somebody closes it */
-  say(text, until = Date.now() + SAID_MS) {
-    this.#said = { text, until };
-    if (until) setTimeout(() => this.invalidate(), SAID_MS + 50);
-    this.invalidate();
+  /** Say something in passing. @param {string} text */
+  say(text) {
+    write(part("said"), text);
+    part("said").hidden = false;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => set(part("said"), { hidden: true }), SAID_MS);
   }
 
   /**
@@ -250,96 +253,61 @@ export class App {
 
   /** The head of the page: what it shows, in which condition it is, and where in it one is. */
   #drawFrame() {
-    const { store, route, state } = this;
+    const { store, route } = this;
     const origin = store.graph?.origin;
-    write(part("origin"), origin ? origin.name : "");
+    write(part("origin"), origin?.name ?? "");
     document.title = origin ? `${origin.name} · GraphBus` : "GraphBus";
-    const condition =
-      state.condition === "live" && route.at !== null
-        ? "paused"
-        : state.condition === "over" && origin?.kind !== "run"
-          ? "over"
-          : state.condition;
-    const text =
-      condition === "over" && origin?.kind === "trace"
-        ? "a record"
-        : condition === "over" && origin?.kind === "artifacts"
-          ? "a build"
-          : CONDITIONS[condition];
+    const [condition, text] = this.#condition();
     write(part("condition"), text);
     set(part("condition"), { "data-condition": condition });
     const here = route.view === "event" ? "graph" : route.view;
+    const kept = { ...read(""), filter: route.filter, left: route.left, right: route.right, session: route.session };
     for (const each of document.querySelectorAll("nav a")) {
       const view = /** @type {View} */ (each.getAttribute("data-view"));
-      set(each, { "aria-current": view === here ? "page" : null });
-      if (view !== here)
-        set(each, {
-          href: link({ ...read(""), view, filter: route.filter, left: route.left, right: route.right, session: route.session }),
-        });
+      set(each, { "aria-current": view === here ? "page" : null, href: link({ ...kept, view }) });
     }
     set(part("letter-count"), { hidden: !store.deadLetters });
     write(part("letter-count"), store.deadLetters);
     this.#drawNotice();
   }
 
-  #drawNotice() {
-    const { state, store } = this;
-    const notice = part("notice");
-    const said = this.#said.text && (!this.#said.until || Date.now() < this.#said.until) ? this.#said.text : "";
-    /** @type {[string, Child[]]} */
-    let shown = ["", []];
-    if (state.condition === "lost") {
-      const left = Math.max(0, Math.ceil((state.retryAt - Date.now()) / 1000));
-      shown = [
-        "warn",
-        [
-          `${state.words} What you see is from before. Trying again ${left ? `in ${left} s` : "now"}.`,
-          button("Try now", () => this.stream.connect()),
-        ],
-      ];
-    } else if (state.condition === "unsupported" || (state.condition === "refused" && store.graph))
-      shown = ["warn", [`${state.words} ${state.hint || ""}`]];
-    else if (this.#refusedLink && store.graph)
-      shown = [
-        "warn",
-        [
-          "The token of this link is wrong or old: payloads and replays need the link that the server prints now.",
-          this.#close(() => {
-            this.#refusedLink = false;
-          }),
-        ],
-      ];
-    else if (state.condition === "over" && state.words) shown = ["", [state.words]];
-    if (said)
-      shown = [
-        "",
-        [
-          said,
-          this.#close(() => {
-            this.#said = { text: "", until: 1 };
-          }),
-        ],
-      ];
-    const wanted = JSON.stringify([shown[0], shown[1].filter((each) => typeof each === "string")]);
-    notice.hidden = !shown[1].length;
-    if (notice.getAttribute("data-wanted") === wanted) return;
-    set(notice, { "data-wanted": wanted, "data-kind": shown[0] });
-    fill(
-      notice,
-      shown[1].map((each) => (typeof each === "string" ? h("p", each) : each)),
-    );
+  /** @returns {[string, string]} */
+  #condition() {
+    const kind = this.store.graph?.origin.kind ?? "run";
+    if (this.state.condition === "live" && this.route.at !== null) return ["paused", "paused"];
+    if (this.state.condition === "over" && kind in RECORDS) return ["over", RECORDS[/** @type {"trace"} */ (kind)]];
+    return [this.state.condition, CONDITIONS[this.state.condition]];
   }
 
-  /** @param {() => void} close */
-  #close(close) {
-    return button(
-      "✕",
-      () => {
-        close();
-        this.invalidate();
-      },
-      { "aria-label": "Close this message" },
-    );
+  #drawNotice() {
+    const notice = part("notice");
+    const [kind, text, press] = this.#notice();
+    const wanted = `${kind}\n${text}`;
+    notice.hidden = !text;
+    if (notice.getAttribute("data-wanted") === wanted) return;
+    set(notice, { "data-wanted": wanted, "data-kind": kind });
+    fill(notice, h("p", text), press);
+  }
+
+  /** What is wrong with what one sees, if anything is. @returns {[string, string, Child?]} */
+  #notice() {
+    const { state, store } = this;
+    const close = button("✕", () => this.#close(), { "aria-label": "Close this message" });
+    if (!store.graph) return ["", ""];
+    if (state.condition === "lost") {
+      const left = Math.max(0, Math.ceil((state.retryAt - Date.now()) / 1000));
+      const again = button("Try now", () => this.stream.connect());
+      return ["warn", `${state.words} What you see is from before. Trying again ${left ? `in ${left} s` : "now"}.`, again];
+    }
+    if (["unsupported", "refused"].includes(state.condition)) return ["warn", `${state.words} ${state.hint}`];
+    if (this.#told) return ["", this.#told, close];
+    const note = [store.graph.origin.note, state.condition === "over" ? state.words : ""].filter(Boolean).join(" ");
+    return ["", note];
+  }
+
+  #close() {
+    this.#told = "";
+    this.invalidate();
   }
 
   /** What fills the page when there is nothing else to show. @returns {Child} */

@@ -3,7 +3,7 @@
 /** @import { App } from "./app.js" */
 /** @import { Delivery } from "contract" */
 import { button, fill, h, name, set, words, write } from "./dom.js";
-import { agentOf, clock, count, counted, duration, OUTSIDE, short } from "./format.js";
+import { clock, count, counted, duration, short } from "./format.js";
 import { flowsOfAgents } from "./graph.js";
 import { still } from "./store.js";
 
@@ -78,7 +78,6 @@ export class DeliveryList {
   /** @param {Delivery} each */
   #row(each) {
     const trouble = each.error ? h("span.error", each.error) : null;
-    const source = each.published_by ? agentOf(each.published_by) : OUTSIDE;
     return h(
       "li",
       h(
@@ -93,16 +92,8 @@ export class DeliveryList {
         },
         h("span.what", mark(each), name(each.handler)),
         h("span.took", duration(each.duration_s)),
-        h(
-          "span.quiet",
-          clock(each.started),
-          " ",
-          name(each.topic),
-          " from ",
-          name(source),
-          each.key && [" · key ", name(each.key)],
-          each.attempt > 1 && ` · attempt ${each.attempt}`,
-        ),
+        h("span.where", name(each.topic), each.key && [" · ", name(each.key)], each.attempt > 1 && ` · attempt ${each.attempt}`),
+        h("span.when", clock(each.started)),
         trouble,
       ),
     );

@@ -131,3 +131,10 @@ export const name = (text) => h("bdi", text);
  * @param {Child[]} more
  */
 export const words = (title, text, ...more) => h("div.words", h("h3", title), h("p", text), more);
+
+/**
+ * A part that scrolls by itself, for the mouse and for the keyboard.
+ * @param {string} label
+ * @param {Child[]} children
+ */
+export const scrolling = (label, ...children) => h("div.scroll", { role: "region", tabindex: "0", "aria-label": label }, children);

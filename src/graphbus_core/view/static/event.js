@@ -4,7 +4,7 @@ import { idText } from "./deliveries.js";
 /** @import { App } from "./app.js" */
 /** @import { Row } from "./tree.js" */
 /** @import { EventTree, TreeEvent } from "contract" */
-import { button, fill, h, name, part, s, words } from "./dom.js";
+import { button, fill, h, name, part, s, scrolling, words } from "./dom.js";
 import { clock, counted, duration, OUTSIDE } from "./format.js";
 import { SourceView } from "./source.js";
 import { ask } from "./stream.js";
@@ -62,7 +62,8 @@ export class EventView {
       this.#tree = tree;
       this.#fill(tree);
     } catch (error) {
-      if (wanted === this.#asked && !this.#tree) fill(this.body, this.#head(), words("This event is not here", this.app.explain(error).join(" ")));
+      if (wanted === this.#asked && !this.#tree)
+        fill(this.body, this.#head(), words("This event is not here", this.app.explain(error).join(" ")));
     }
   }
 
@@ -104,9 +105,8 @@ export class EventView {
         !origin?.has_payloads && h("span.quiet", "Payloads were not recorded, or this page was opened without its token."),
         origin?.has_payloads && origin.redacted.length > 0 && h("span.quiet", `Never shown: ${origin.redacted.join(", ")}`),
       ),
-      h(
-        "div.scroll",
-        { role: "region", tabindex: "0", "aria-label": "What the event caused" },
+      scrolling(
+        "What the event caused",
         h(
           "table.causes",
           h("thead", h("tr", h("th", { scope: "col" }, "Event and handler"), h("th", { scope: "col", class: "axis" }, axis(to - from)))),

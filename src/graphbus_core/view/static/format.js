@@ -58,4 +58,4 @@ export const short = (id) => id.slice(0, 8);
 export const agentOf = (handler) => (handler ? handler.slice(0, handler.lastIndexOf(".")) || handler : OUTSIDE);
 
 /** The source of what no agent has published. */
-export const OUTSIDE = "outside";
+export const OUTSIDE = "(outside)";

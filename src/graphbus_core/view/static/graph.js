@@ -4,14 +4,15 @@
 /** @import { Arrow, Drawing, Spot } from "./layout.js" */
 /** @import { Flow } from "./store.js" */
 /** @import { GraphPicture, Line } from "contract" */
-import { button, fill, h, name, part, s, set, words, write } from "./dom.js";
+import { button, fill, h, name, part, s, scrolling, set, words, write } from "./dom.js";
 import { count, counted, duration, rate, shorten } from "./format.js";
-import { drawingOf } from "./layout.js";
+import { drawingOf, label } from "./layout.js";
 import { addFlow, still } from "./store.js";
 
 const MOST_LABELS = 16;
 const MOST_MOVING = 60;
 const LETTER = 6.7;
+const LEAST_SCALE = 0.82;
 
 /** @typedef {{ arrow: Arrow, path: Element, moving: Element | null, text: Element | null, title: Element }} DrawnArrow */
 /** @typedef {{ spot: Spot, group: SVGGElement, figures: Element, load: Element, mark: Element, fault: Element, title: Element }} DrawnSpot */
@@ -28,35 +29,29 @@ export class GraphView {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
-    this.canvas = h("div.scroll.canvas", { role: "region", tabindex: "0", "aria-label": "Drawing of the graph" });
+    this.canvas = scrolling("Drawing of the graph");
+    this.canvas.classList.add("canvas");
     this.tools = h("div.tools");
-    this.legend = h("ul.legend", { "aria-label": "Legend" });
+    this.legend = h("ul.legend");
     this.chosen = h("div.chosen");
     this.table = h("tbody");
     this.list = h("div.panel.list");
     const heads = ["Agent", "", "Waiting", "Failed", "Sends to"].map((text) => h("th", { scope: "col" }, text));
     this.rateHead = heads[1];
-    fill(
-      part("view-graph"),
-      h("h2", { id: "graph-title", class: "unseen" }, "Graph"),
-      h("div.flow", h("div.panel", this.tools, this.canvas, this.legend), h("div.side", this.chosen, this.list)),
-      h(
-        "details.plain",
-        h("summary", "The graph as a list"),
-        h(
-          "div.scroll",
-          { role: "region", tabindex: "0", "aria-label": "The graph as a list" },
-          h("table", h("thead", h("tr", heads)), this.table),
-        ),
-      ),
-    );
+    const table = scrolling("The graph as a list", h("table", h("thead", h("tr", heads)), this.table));
+    const more = [
+      h("details.plain", { open: innerWidth > 700 }, h("summary", "Legend"), this.legend),
+      h("details.plain", { toggle: () => this.app.invalidate() }, h("summary", "The graph as a list"), table),
+    ];
+    const drawn = h("div.panel", this.tools, this.canvas, h("div.below", more));
+    fill(part("view-graph"), h("h2.unseen", { id: "graph-title" }, "Graph"), h("div.flow", drawn, h("div.side", this.chosen, this.list)));
     this.canvas.addEventListener("keydown", (event) => this.#walk(event));
   }
 
   draw() {
     const { store, route } = this.app;
     if (!store.graph) return;
-    const wanted = [route.focus, route.drawing].join("\n");
+    const wanted = [route.focus, route.drawing, Math.round(this.canvas.clientWidth / 48)].join("\n");
     if (store.graph !== this.#graph || wanted !== this.#drawn) this.#build(store.graph, wanted);
     const flows = store.lineFlows(store.graph.lines, route.at);
     const agents = flowsOfAgents(store.flows(route.at));
@@ -70,7 +65,7 @@ export class GraphView {
     const { route } = this.app;
     this.#graph = graph;
     this.#drawn = wanted;
-    const drawing = drawingOf(graph, route.focus, route.drawing);
+    const drawing = drawingOf(graph, route, (this.canvas.clientWidth || 900) / LEAST_SCALE);
     this.#fillTools(graph, drawing);
     fill(this.legend, legend(this.app.store.isLive));
     if (!graph.agents.length) {
@@ -87,7 +82,7 @@ export class GraphView {
   #svg(drawing) {
     const { width, height } = drawing;
     const room = this.canvas.clientWidth || width;
-    const scale = Math.min(1.1, Math.max(0.82, (room - 2) / width));
+    const scale = Math.min(1.1, Math.max(LEAST_SCALE, (room - 2) / width));
     const size = { width: Math.round(width * scale), height: Math.round(height * scale), viewBox: `0 0 ${width} ${height}` };
     this.#arrows = drawing.arrows.map((arrow) => this.#arrow(arrow, drawing.arrows.length));
     this.#spots = drawing.spots.map((spot, index) => this.#spot(spot, index));
@@ -135,13 +130,17 @@ export class GraphView {
         "data-group": spot.isGroup,
         "data-focus": spot.isFocus,
         click: choose,
-        keydown: (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), choose()),
+        keydown: (event) => {
+          if (!["Enter", " "].includes(event.key)) return;
+          event.preventDefault();
+          choose();
+        },
       },
       title,
       spot.isGroup && s("rect.behind", { x: x + 4, y: y - 4, width, height, rx: 8 }),
       s("rect.box", { x, y, width, height, rx: 8 }),
       load,
-      s("text.name", { x: x + 12, y: y + 18 }, shorten(spot.name || "(no package)", Math.floor((width - 16) / 7.6))),
+      s("text.name", { x: x + 12, y: y + 18 }, label(spot)),
       figures,
       mark,
     );

@@ -1,7 +1,7 @@
 /** The keyboard, and light and dark. */
 
 /** @import { App } from "./app.js" */
-import { part, set, write } from "./dom.js";
+import { part, set } from "./dom.js";
 
 const NUMBERED = /** @type {const} */ (["graph", "letters", "negotiation", "compare"]);
 
@@ -10,10 +10,7 @@ export function listenToTheme() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const root = document.documentElement;
   const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
-  const show = () => {
-    set(part("theme"), { "aria-pressed": String(isDark()) });
-    write(part("theme"), "Dark");
-  };
+  const show = () => set(part("theme"), { "aria-pressed": String(isDark()) });
   part("theme").addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
     show();

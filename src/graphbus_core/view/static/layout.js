@@ -5,129 +5,159 @@ import { shorten } from "./format.js";
 
 /** @typedef {{ x: number, y: number, width: number, height: number }} Box */
 /** @typedef {Box & { name: string, agents: string[], isGroup: boolean, isFocus: boolean }} Spot */
-/** All lines from one spot to another. @typedef {{ source: string, target: string, lines: Line[], curve: string }} Arrow */
+/** Lines from one spot to another that are drawn as one. @typedef {{ source: string, target: string, lines: Line[], curve: string }} Arrow */
 /** @typedef {{ width: number, height: number, spots: Spot[], arrows: Arrow[] }} Drawing */
 
 export const MOST_AGENTS = 24;
-const HEIGHT = 44;
-const GAP = 28;
-const COLUMN_GAP = 200;
-const MARGIN = 24;
+export const LONGEST = 26;
 const LETTER = 8;
-const LONGEST = 26;
+const MARGIN = 24;
+const ASIDE = { gap: 28, layer: 200 };
+const DOWN = { gap: 36, layer: 64, height: 46 };
+const PARALLEL = 16;
+const DETOURS = [0, 0.5, -0.5, 1, -1, 1.5, -1.5, 2, -2];
+const STEPS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
 /**
- * @param {GraphPicture} graph @param {string} focus the name of an agent or a group, or empty
- * @param {string} drawing "agents", "groups", or empty: what is readable
+ * @param {GraphPicture} graph
+ * @param {{ focus: string, drawing: string }} route a focus is an agent or a group; "agents", "groups", or empty: what is readable
+ * @param {number} room the width that a drawing may have
  * @returns {Drawing}
  */
-export function drawingOf(graph, focus, drawing) {
+export function drawingOf(graph, { focus, drawing }, room) {
   const group = graph.groups.boxes.find((each) => each.name === focus && each.agents.length > 0);
   const agent = graph.agents.find((each) => each.name === focus);
-  if (agent) return neighbours(graph, [agent.name]);
-  if (group) return neighbours(graph, [...group.agents]);
   const isLarge = graph.agents.length > MOST_AGENTS && graph.groups.boxes.length > 1;
-  return (drawing || (isLarge ? "groups" : "agents")) === "groups" ? ofGroups(graph) : ofAgents(graph);
+  if (agent) return fitted(neighbours(graph, [agent.name]), graph.lines, room);
+  if (group) return fitted(neighbours(graph, group.agents), graph.lines, room);
+  if ((drawing || (isLarge ? "groups" : "agents")) === "agents") return fitted(layersOf(graph.agents.map(spotOf)), graph.lines, room);
+  const spots = graph.groups.boxes.map((box) => ({ ...spotOf(box), agents: box.agents, isGroup: box.agents.length > 0 }));
+  return fitted(layersOf(spots), graph.lines, room);
 }
 
-/** @param {GraphPicture} graph @returns {Drawing} */
-function ofAgents(graph) {
-  const spots = graph.agents.map((each) => spotOf(each.name, each));
-  return {
-    width: graph.width,
-    height: graph.height,
-    spots,
-    arrows: arrowsOf(
-      graph.lines,
-      (name) => name,
-      (line) => line.curve,
-    ),
-  };
-}
+/** @param {Box & { name: string }} box @returns {Spot} */
+const spotOf = ({ x, y, width, height, name }) => ({ x, y, width, height, name, agents: [name], isGroup: false, isFocus: false });
 
-/** @param {GraphPicture} graph @returns {Drawing} */
-function ofGroups({ groups, lines }) {
-  const spots = groups.boxes.map((box) => ({ ...spotOf(box.name, box), agents: box.agents, isGroup: true }));
-  const homes = new Map(groups.boxes.flatMap((box) => box.agents.map((agent) => [agent, box.name])));
-  const curves = new Map(groups.lines.map((line) => [`${line.source}\n${line.target}`, line.curve]));
-  const arrows = arrowsOf(
-    lines,
-    (name) => homes.get(name) ?? "",
-    (_, source, target) => curves.get(`${source}\n${target}`) ?? "",
-  );
-  return { width: groups.width, height: groups.height, spots, arrows: arrows.filter((arrow) => arrow.curve) };
+/** The layers of a drawing of the server: what stands above each other. @param {Spot[]} spots */
+function layersOf(spots) {
+  const places = [...new Set(spots.map((spot) => spot.x))].sort((one, other) => one - other);
+  return places.map((x) => spots.filter((spot) => spot.x === x).sort((one, other) => one.y - other.y));
 }
-
-/** @param {string} name @param {Box} box @returns {Spot} */
-const spotOf = (name, { x, y, width, height }) => ({
-  x,
-  y,
-  width,
-  height,
-  name,
-  agents: [name],
-  isGroup: false,
-  isFocus: false,
-});
 
 /**
- * Three columns: who sends to the agents, they themselves, who receives from them.
+ * Three layers: who sends to the agents, they themselves, who receives from them.
  * @param {GraphPicture} graph @param {string[]} agents
- * @returns {Drawing}
  */
 function neighbours(graph, agents) {
   const own = new Set(agents);
-  const lines = graph.lines.filter((line) => own.has(line.source) || own.has(line.target));
-  const before = new Set(lines.map((line) => line.source).filter((name) => !own.has(name)));
-  const after = new Set(lines.map((line) => line.target).filter((name) => !own.has(name) && !before.has(name)));
-  const columns = [[...before], agents, [...after]].filter((column) => column.length);
-  const tallest = Math.max(...columns.map((column) => column.length));
-  /** @type {Spot[]} */
-  const spots = [];
-  let x = MARGIN;
-  for (const column of columns) {
-    const width = Math.max(150, ...column.map((name) => shorten(name, LONGEST).length * LETTER + 24));
-    const top = MARGIN + ((tallest - column.length) * (HEIGHT + GAP)) / 2;
-    column.forEach((name, index) => {
-      const box = { x, y: top + index * (HEIGHT + GAP), width, height: HEIGHT };
-      spots.push({ ...spotOf(name, box), isFocus: own.has(name) });
-    });
-    x += width + COLUMN_GAP;
-  }
-  const boxes = new Map(spots.map((spot) => [spot.name, spot]));
-  const arrows = arrowsOf(
-    lines,
-    (each) => each,
-    (_, source, target) => curve(boxes.get(source), boxes.get(target)),
-  );
-  return { width: x - COLUMN_GAP + MARGIN + 40, height: MARGIN * 2 + tallest * (HEIGHT + GAP) - GAP, spots, arrows };
-}
-
-/** @param {Box | undefined} from @param {Box | undefined} to */
-function curve(from, to) {
-  if (!from || !to) return "";
-  const [y, bottom] = [from.y + from.height / 2, to.y + to.height / 2];
-  const [right, left] = [from.x + from.width, to.x];
-  if (from.x < to.x) return `M${right} ${y}C${(right + left) / 2} ${y} ${(right + left) / 2} ${bottom} ${left} ${bottom}`;
-  if (from.x > to.x)
-    return `M${from.x} ${y + 10}C${from.x - 70} ${y + 10} ${to.x + to.width + 70} ${bottom + 10} ${to.x + to.width} ${bottom + 10}`;
-  return `M${right} ${y}C${right + 60} ${y} ${right + 60} ${bottom} ${right} ${bottom}`;
+  const before = new Set(graph.lines.filter((line) => own.has(line.target) && !own.has(line.source)).map((line) => line.source));
+  const after = new Set(graph.lines.filter((line) => own.has(line.source) && !own.has(line.target)).map((line) => line.target));
+  const layers = [[...before], agents, [...after].filter((name) => !before.has(name))].filter((layer) => layer.length);
+  const boxed = (/** @type {string} */ name) => ({
+    ...spotOf({ x: 0, y: 0, width: Math.max(150, Math.min(name.length, LONGEST) * LETTER + 24), height: DOWN.height, name }),
+    isFocus: own.has(name),
+  });
+  return layers.map((layer) => layer.map(boxed));
 }
 
 /**
- * @param {Line[]} lines @param {(agent: string) => string} spotNameOf
- * @param {(line: Line, source: string, target: string) => string} curveOf
+ * The layers beside each other, or below each other where they would be wider than the room.
+ * @param {Spot[][]} layers @param {Line[]} lines @param {number} room
+ * @returns {Drawing}
+ */
+function fitted(layers, lines, room) {
+  const aside = placed(layers, false);
+  const down = placed(layers, true);
+  const isDown = aside.width > room && down.width < aside.width;
+  const { spots, ...size } = isDown ? down : aside;
+  return { ...size, spots, arrows: arrowsOf(spots, lines, isDown) };
+}
+
+/** @param {Spot[][]} layers @param {boolean} isDown */
+function placed(layers, isDown) {
+  const { gap } = isDown ? DOWN : ASIDE;
+  const lengths = layers.map((layer) => layer.reduce((sum, spot) => sum + gap + (isDown ? spot.width : spot.height), -gap));
+  const longest = Math.max(0, ...lengths);
+  /** @type {Spot[]} */
+  const spots = [];
+  let depth = MARGIN;
+  layers.forEach((layer, index) => {
+    let place = MARGIN + (longest - (lengths[index] ?? 0)) / 2;
+    for (const spot of layer) {
+      spots.push({ ...spot, ...(isDown ? { x: place, y: depth, height: DOWN.height } : { x: depth, y: place }) });
+      place += gap + (isDown ? spot.width : spot.height);
+    }
+    depth += isDown ? DOWN.height + DOWN.layer : Math.max(...layer.map((spot) => spot.width)) + ASIDE.layer;
+  });
+  const deep = depth - (isDown ? DOWN : ASIDE).layer + MARGIN;
+  return { spots, width: isDown ? longest + 2 * MARGIN : deep, height: isDown ? deep : longest + 2 * MARGIN };
+}
+
+/**
+ * @param {Spot[]} spots @param {Line[]} lines @param {boolean} isDown
  * @returns {Arrow[]}
  */
-function arrowsOf(lines, spotNameOf, curveOf) {
-  /** @type {Map<string, Arrow>} */
-  const arrows = new Map();
+function arrowsOf(spots, lines, isDown) {
+  const homes = new Map(spots.flatMap((spot) => spot.agents.map((agent) => [agent, spot])));
+  for (const spot of spots) homes.set(spot.name, spot);
+  const isMerged = spots.some((spot) => spot.isGroup) || spots.length > MOST_AGENTS;
+  /** @type {Map<string, Arrow[]>} */
+  const pairs = new Map();
   for (const line of lines) {
-    const [source, target] = [spotNameOf(line.source), spotNameOf(line.target)];
-    const key = `${source}\n${target}`;
-    const arrow = arrows.get(key) ?? { source, target, lines: [], curve: curveOf(line, source, target) };
-    arrow.lines.push(line);
-    arrows.set(key, arrow);
+    const [source, target] = [homes.get(line.source)?.name, homes.get(line.target)?.name];
+    if (!source || !target || (isMerged && source === target)) continue;
+    const pair = pairs.get(`${source}\n${target}`) ?? [];
+    pairs.set(`${source}\n${target}`, pair);
+    if (isMerged && pair[0]) pair[0].lines.push(line);
+    else pair.push({ source, target, lines: [line], curve: "" });
   }
-  return [...arrows.values()];
+  for (const pair of pairs.values()) {
+    pair.forEach((arrow, index) => {
+      const [from, to] = [homes.get(arrow.source), homes.get(arrow.target)];
+      if (from && to) arrow.curve = curve(from, to, isDown, (index - (pair.length - 1) / 2) * PARALLEL, spots);
+    });
+  }
+  return [...pairs.values()].flat();
 }
+
+/**
+ * A curve that leads around the boxes between its ends, where it can.
+ * @param {Spot} from @param {Spot} to @param {boolean} isDown @param {number} shift @param {Spot[]} spots
+ */
+function curve(from, to, isDown, shift, spots) {
+  // Along the layers is `a`, across them `c`; drawn downwards a is y, otherwise x.
+  const flat = (/** @type {Spot} */ { x, y, width, height }) =>
+    isDown ? { a: y, c: x, deep: height, wide: width } : { a: x, c: y, deep: width, wide: height };
+  const [start, end] = [flat(from), flat(to)];
+  const point = (/** @type {number} */ a, /** @type {number} */ c) => (isDown ? `${round(c)} ${round(a)}` : `${round(a)} ${round(c)}`);
+  const [c1, c2] = [start.c + start.wide / 2 + shift, end.c + end.wide / 2 + shift];
+  if (start.a >= end.a) {
+    const [out, back] = [start.c + start.wide, end.c + end.wide];
+    const far = Math.max(out, back) + 30 + Math.abs(shift);
+    const [a1, a2] = [start.a + start.deep * 0.65, end.a + end.deep * (start.a === end.a ? 0.35 : 0.65)];
+    return `M${point(a1, out)}C${point(a1, far)} ${point(a2, far)} ${point(a2, back)}`;
+  }
+  const [a1, a2] = [start.a + start.deep, end.a];
+  const others = spots.filter((spot) => spot !== from && spot !== to).map(flat);
+  const middle = (a1 + a2) / 2;
+  const paths = DETOURS.map((detour) => detour * (isDown ? 180 : 90)).map((aside) => [c1, c1 + aside, c2 + aside, c2]);
+  const isFree = (/** @type {number[]} */ path) =>
+    STEPS.every((at) => {
+      const [a, c] = [bezier(at, a1, middle, middle, a2), bezier(at, ...path)];
+      return !others.some((box) => a > box.a - 6 && a < box.a + box.deep + 6 && c > box.c - 6 && c < box.c + box.wide + 6);
+    });
+  const [, out = c1, into = c2] = paths.find(isFree) ?? [];
+  return `M${point(a1, c1)}C${point(middle, out)} ${point(middle, into)} ${point(a2, c2)}`;
+}
+
+/** @param {number} t @param {number[]} points */
+function bezier(t, ...[p = 0, q = 0, r = 0, s = 0]) {
+  const u = 1 - t;
+  return u * u * u * p + 3 * u * u * t * q + 3 * u * t * t * r + t * t * t * s;
+}
+
+/** @param {number} value */
+const round = (value) => Number(value.toFixed(1));
+
+/** A name that fits into its box. @param {Spot} spot */
+export const label = (spot) => shorten(spot.name || "(no package)", Math.max(4, Math.floor((spot.width - 16) / 7.8)));

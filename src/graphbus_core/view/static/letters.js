@@ -117,9 +117,9 @@ export class LettersView {
         h("a", { href: this.app.linkTo({ view: "event", id: each.event_id, source: "", at: null, seq: null }) }, "Its event"),
         each.handler &&
           h("a", { href: this.app.linkTo({ view: "event", id: each.event_id, source: each.handler, at: null, seq: null }) }, "The line"),
+        each.traceback && h("details.plain", h("summary", "Traceback"), h("pre.scroll", { tabindex: "0" }, each.traceback)),
       ),
       came && h("dl.turn", h("div", h("dt", "Before"), h("dd.bad", came.before)), h("div", h("dt", "After"), after(came))),
-      each.traceback && h("details.plain", h("summary", "Traceback"), h("pre.scroll", { tabindex: "0" }, each.traceback)),
     );
   }
 

@@ -30,7 +30,8 @@ export class SourceView {
       const text = await ask(`source/${encodeURIComponent(handler)}`);
       if (handler === this.#asked) this.#fill(text);
     } catch (error) {
-      if (handler === this.#asked) fill(this.box, this.#head(handler, ""), words("The source is not here", this.app.explain(error).join(" ")));
+      if (handler === this.#asked)
+        fill(this.box, this.#head(handler, ""), words("The source is not here", this.app.explain(error).join(" ")));
     }
     if (handler === this.#asked) this.box.focus({ preventScroll: innerWidth > 1100 });
   }
@@ -53,8 +54,7 @@ export class SourceView {
       text.note && h("p.warn", text.note),
       text.lines.length > 0 &&
         h(
-          "div.scroll",
-          { role: "region", tabindex: "0", "aria-label": `Source of ${text.name}` },
+          "div",
           h(
             "ol.code",
             text.lines.map((each, index) => this.#line(text, each, text.first + index)),

@@ -180,11 +180,13 @@ export class Store {
     const bars = Array.from({ length: BARS }, (_, index) => ({ from: from + index * length, delivered: 0, failed: 0 }));
     /** @param {number} when @param {number} delivered @param {number} failed */
     const put = (when, delivered, failed) => {
-      const bar = bars[Math.min(BARS - 1, Math.floor((when - from) / length))];
+      const bar = bars[Math.min(BARS - 1, Math.max(0, Math.floor((when - from) / length)))];
       if (bar) Object.assign(bar, { delivered: bar.delivered + delivered, failed: bar.failed + failed });
     };
-    if (this.isLive) for (const bin of this.bins) put(bin.second, bin.delivered, bin.failed);
-    else for (const each of this.deliveries) put(each.started, 1, Number(each.outcome !== "done"));
+    const counted = this.isLive ? (this.bins[0]?.second ?? Number.POSITIVE_INFINITY) : Number.POSITIVE_INFINITY;
+    for (const each of this.deliveries)
+      if (each.started >= from && each.started < counted) put(each.started, 1, Number(each.outcome !== "done"));
+    if (this.isLive) for (const bin of this.bins) if (bin.second >= from) put(bin.second, bin.delivered, bin.failed);
     return bars;
   }
 
