@@ -237,12 +237,12 @@ SOURCE = m.SourceText(
 
 
 def crowd(agents: int = 100) -> m.GraphPicture:
-    """Agents in ten groups; each sends to two others."""
+    """Agents in ten groups; each sends to two of its group or of the next two."""
     chance = random.Random(3)
-    names = [f"{kind}{number:02}" for number in range(agents // 10) for kind in KINDS]
+    names = [f"{kind}{number:02}" for kind in KINDS for number in range(agents // 10)]
     groups = {name: f"fleet.{name[:-2].lower()}" for name in names}
     edges = [
-        (name, names[min(len(names) - 1, place + chance.randint(1, 14))], f"/{name}/Done")
+        (name, names[min(len(names) - 1, place + chance.randint(1, 22))], f"/{name}/Done")
         for place, name in enumerate(names[:-1])
         for _ in range(2)
     ]

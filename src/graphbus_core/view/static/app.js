@@ -14,7 +14,7 @@ import { listenToKeys, listenToTheme } from "./keys.js";
 import { LettersView } from "./letters.js";
 import { NegotiationView } from "./negotiation.js";
 import { link, read, VIEWS } from "./route.js";
-import { isTrouble, Store } from "./store.js";
+import { Store } from "./store.js";
 import { ask, Refusal, Stream } from "./stream.js";
 import { TimeView } from "./time.js";
 
@@ -185,7 +185,7 @@ export class App {
     if (!found) return this.say(step < 0 ? "There is nothing older here." : "There is nothing newer.");
     const isEvent = route.view === "event" && route.id;
     this.go({ seq: found.seq, at: found.started, ...(isEvent ? { id: found.event_id } : {}) }, { isStep: true });
-    this.say(`${found.handler} ${found.outcome}${isTrouble(found) ? `: ${found.error}` : ""}, ${clock(found.started)}`);
+    write(part("heard"), `${found.handler} ${found.outcome} ${found.error}, ${clock(found.started)}`);
   }
 
   // --- words -----------------------------------------------------------------------------------------

@@ -119,10 +119,14 @@ export function part(id) {
 export const button = (text, click, attributes = {}) => h("button", { type: "button", click, ...attributes }, text);
 
 /**
- * Words that may name something long: they break anywhere, and never reach the text around them.
+ * A name: it breaks after a dot or a slash, and what is written from right to left does not turn the text around it.
  * @param {string} text
  */
-export const name = (text) => h("bdi", text);
+export const name = (text) =>
+  h(
+    "bdi",
+    text.split(/(?<=[./])/).flatMap((each, index) => (index ? [h("wbr"), each] : [each])),
+  );
 
 /**
  * A state of a part of the page in words: what is so, and what to do.

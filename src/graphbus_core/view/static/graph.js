@@ -6,13 +6,15 @@
 /** @import { GraphPicture, Line } from "contract" */
 import { button, fill, h, name, part, s, scrolling, set, words, write } from "./dom.js";
 import { count, counted, duration, rate, shorten } from "./format.js";
-import { drawingOf, label } from "./layout.js";
+import { drawingOf } from "./layout.js";
 import { addFlow, still } from "./store.js";
 
 const MOST_LABELS = 16;
+const MOST_SHARP = 40;
 const MOST_MOVING = 60;
 const LETTER = 6.7;
 const LEAST_SCALE = 0.82;
+const MARGIN = 16;
 
 /** @typedef {{ arrow: Arrow, path: Element, moving: Element | null, text: Element | null, title: Element }} DrawnArrow */
 /** @typedef {{ spot: Spot, group: SVGGElement, figures: Element, load: Element, mark: Element, fault: Element, title: Element }} DrawnSpot */
@@ -73,27 +75,39 @@ export class GraphView {
       fill(this.canvas, words("No agents", graph.note || text));
       return;
     }
-    fill(this.canvas, this.#svg(drawing));
+    const svg = this.#svg(drawing);
+    fill(this.canvas, svg);
     this.#placeLabels(drawing);
+    this.#fit(svg);
+    this.#near("");
     this.canvas.scrollTo(0, 0);
   }
 
   /** @param {Drawing} drawing */
   #svg(drawing) {
-    const { width, height } = drawing;
-    const room = this.canvas.clientWidth || width;
-    const scale = Math.min(1.1, Math.max(LEAST_SCALE, (room - 2) / width));
-    const size = { width: Math.round(width * scale), height: Math.round(height * scale), viewBox: `0 0 ${width} ${height}` };
     this.#arrows = drawing.arrows.map((arrow) => this.#arrow(arrow, drawing.arrows.length));
     this.#spots = drawing.spots.map((spot, index) => this.#spot(spot, index));
     return s(
       "svg.graph",
-      { role: "group", "aria-label": `${counted(drawing.spots.length, "node")}; arrow keys walk`, ...size },
+      {
+        role: "group",
+        "aria-label": `${counted(drawing.spots.length, "node")}; arrow keys walk`,
+        "data-dense": drawing.arrows.length > MOST_SHARP,
+      },
       s("defs", ["idle", "live", "warn", "bad"].map(tip)),
       this.#arrows.map((each) => each.path.parentNode),
       this.#spots.map((each) => each.group),
       this.#arrows.map((each) => each.text),
     );
+  }
+
+  /** Give the drawing the size of what is in it. @param {SVGSVGElement} svg */
+  #fit(svg) {
+    const { x, y, width, height } = svg.getBBox();
+    const box = { x: x - MARGIN, y: y - MARGIN, width: width + 2 * MARGIN, height: height + 2 * MARGIN };
+    const scale = Math.min(1.1, Math.max(LEAST_SCALE, (this.canvas.clientWidth - 2) / box.width));
+    const size = { width: Math.round(box.width * scale), height: Math.round(box.height * scale) };
+    set(svg, { viewBox: [box.x, box.y, box.width, box.height].map(Math.round).join(" "), ...size });
   }
 
   /** @param {Arrow} arrow @param {number} total @returns {DrawnArrow} */
@@ -108,7 +122,7 @@ export class GraphView {
     const topics = [...new Set(arrow.lines.map((line) => line.topic).filter(Boolean))];
     const text = total <= MOST_LABELS && topics.length ? s("text.label") : null;
     const choose = () => this.app.go({ filter: { ...this.app.route.filter, topic: topics[0] ?? "", agent: "" } });
-    s("g", topics.length ? { class: "arrow", click: choose } : {}, title, path, moving, hit);
+    s("g.arrow", topics.length ? { click: choose } : {}, title, path, moving, hit);
     return { arrow, path, moving, text, title };
   }
 
@@ -116,7 +130,7 @@ export class GraphView {
   #spot(spot, index) {
     const { x, y, width, height } = spot;
     const title = s("title");
-    const figures = s("text.figures", { x: x + 12, y: y + height - 10 });
+    const figures = s("text.figures", { x: 0, y: height - 10 });
     const load = s("rect.load", { x: x + 1, y: y + height - 3, width: 0, height: 2, rx: 1 });
     const fault = s("text", { x: x + width - 16, y: y + 1 });
     const mark = s("g.mark", { hidden: true }, s("rect", { x: x + width - 32, y: y - 9, width: 32, height: 18, rx: 9 }), fault);
@@ -130,6 +144,10 @@ export class GraphView {
         "data-group": spot.isGroup,
         "data-focus": spot.isFocus,
         click: choose,
+        pointerenter: () => this.#near(spot.name),
+        pointerleave: () => this.#near(""),
+        focus: () => this.#near(spot.name),
+        blur: () => this.#near(""),
         keydown: (event) => {
           if (!["Enter", " "].includes(event.key)) return;
           event.preventDefault();
@@ -140,8 +158,7 @@ export class GraphView {
       spot.isGroup && s("rect.behind", { x: x + 4, y: y - 4, width, height, rx: 8 }),
       s("rect.box", { x, y, width, height, rx: 8 }),
       load,
-      s("text.name", { x: x + 12, y: y + 18 }, label(spot)),
-      figures,
+      s("svg", { x: x + 12, y, width: width - 16, height }, s("text.name", { x: 0, y: 18 }, spot.name || "(no package)"), figures),
       mark,
     );
     return { spot, group, figures, load, mark, fault, title };
@@ -152,6 +169,15 @@ export class GraphView {
     const { route } = this.app;
     if (spot.isGroup) this.app.go({ focus: spot.name });
     else this.app.go({ filter: { ...route.filter, agent: route.filter.agent === spot.name ? "" : spot.name, topic: "" } });
+  }
+
+  /** Let the lines of one node stand out; without one, those of the agent that was chosen. @param {string} wanted */
+  #near(wanted) {
+    const near = wanted || this.app.route.filter.agent;
+    for (const { arrow, path } of this.#arrows) {
+      const isNear = arrow.source === near || arrow.target === near;
+      set(path.parentElement ?? path, { "data-near": near && this.#spots.some((each) => each.spot.name === near) ? String(isNear) : null });
+    }
   }
 
   /** Arrow keys go from a node to the nearest one in their direction. @param {KeyboardEvent} event */

@@ -1,20 +1,18 @@
 /** What is drawn of a graph: its agents as the server has laid them out, its groups, or one of them with its neighbours. */
 
 /** @import { GraphPicture, Line } from "contract" */
-import { shorten } from "./format.js";
-
 /** @typedef {{ x: number, y: number, width: number, height: number }} Box */
 /** @typedef {Box & { name: string, agents: string[], isGroup: boolean, isFocus: boolean }} Spot */
 /** Lines from one spot to another that are drawn as one. @typedef {{ source: string, target: string, lines: Line[], curve: string }} Arrow */
-/** @typedef {{ width: number, height: number, spots: Spot[], arrows: Arrow[] }} Drawing */
+/** @typedef {{ spots: Spot[], arrows: Arrow[] }} Drawing */
 
 export const MOST_AGENTS = 24;
-export const LONGEST = 26;
+const LONGEST = 26;
 const LETTER = 8;
-const MARGIN = 24;
 const ASIDE = { gap: 28, layer: 200 };
 const DOWN = { gap: 36, layer: 64, height: 46 };
 const PARALLEL = 16;
+const BACKWARDS = 12;
 const DETOURS = [0, 0.5, -0.5, 1, -1, 1.5, -1.5, 2, -2];
 const STEPS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
@@ -28,8 +26,7 @@ export function drawingOf(graph, { focus, drawing }, room) {
   const group = graph.groups.boxes.find((each) => each.name === focus && each.agents.length > 0);
   const agent = graph.agents.find((each) => each.name === focus);
   const isLarge = graph.agents.length > MOST_AGENTS && graph.groups.boxes.length > 1;
-  if (agent) return fitted(neighbours(graph, [agent.name]), graph.lines, room);
-  if (group) return fitted(neighbours(graph, group.agents), graph.lines, room);
+  if (agent || group) return neighbours(graph, agent ? [agent.name] : (group?.agents ?? []), room);
   if ((drawing || (isLarge ? "groups" : "agents")) === "agents") return fitted(layersOf(graph.agents.map(spotOf)), graph.lines, room);
   const spots = graph.groups.boxes.map((box) => ({ ...spotOf(box), agents: box.agents, isGroup: box.agents.length > 0 }));
   return fitted(layersOf(spots), graph.lines, room);
@@ -46,18 +43,23 @@ function layersOf(spots) {
 
 /**
  * Three layers: who sends to the agents, they themselves, who receives from them.
- * @param {GraphPicture} graph @param {string[]} agents
+ * @param {GraphPicture} graph @param {string[]} agents @param {number} room
  */
-function neighbours(graph, agents) {
+function neighbours(graph, agents, room) {
   const own = new Set(agents);
-  const before = new Set(graph.lines.filter((line) => own.has(line.target) && !own.has(line.source)).map((line) => line.source));
-  const after = new Set(graph.lines.filter((line) => own.has(line.source) && !own.has(line.target)).map((line) => line.target));
+  const lines = graph.lines.filter((line) => own.has(line.source) || own.has(line.target));
+  const before = new Set(lines.filter((line) => !own.has(line.source)).map((line) => line.source));
+  const after = new Set(lines.filter((line) => !own.has(line.target)).map((line) => line.target));
   const layers = [[...before], agents, [...after].filter((name) => !before.has(name))].filter((layer) => layer.length);
   const boxed = (/** @type {string} */ name) => ({
     ...spotOf({ x: 0, y: 0, width: Math.max(150, Math.min(name.length, LONGEST) * LETTER + 24), height: DOWN.height, name }),
     isFocus: own.has(name),
   });
-  return layers.map((layer) => layer.map(boxed));
+  return fitted(
+    layers.map((layer) => layer.map(boxed)),
+    lines,
+    room,
+  );
 }
 
 /**
@@ -69,8 +71,8 @@ function fitted(layers, lines, room) {
   const aside = placed(layers, false);
   const down = placed(layers, true);
   const isDown = aside.width > room && down.width < aside.width;
-  const { spots, ...size } = isDown ? down : aside;
-  return { ...size, spots, arrows: arrowsOf(spots, lines, isDown) };
+  const { spots } = isDown ? down : aside;
+  return { spots, arrows: arrowsOf(spots, lines, isDown) };
 }
 
 /** @param {Spot[][]} layers @param {boolean} isDown */
@@ -80,17 +82,16 @@ function placed(layers, isDown) {
   const longest = Math.max(0, ...lengths);
   /** @type {Spot[]} */
   const spots = [];
-  let depth = MARGIN;
+  let depth = 0;
   layers.forEach((layer, index) => {
-    let place = MARGIN + (longest - (lengths[index] ?? 0)) / 2;
+    let place = (longest - (lengths[index] ?? 0)) / 2;
     for (const spot of layer) {
       spots.push({ ...spot, ...(isDown ? { x: place, y: depth, height: DOWN.height } : { x: depth, y: place }) });
       place += gap + (isDown ? spot.width : spot.height);
     }
     depth += isDown ? DOWN.height + DOWN.layer : Math.max(...layer.map((spot) => spot.width)) + ASIDE.layer;
   });
-  const deep = depth - (isDown ? DOWN : ASIDE).layer + MARGIN;
-  return { spots, width: isDown ? longest + 2 * MARGIN : deep, height: isDown ? deep : longest + 2 * MARGIN };
+  return { spots, width: isDown ? longest : depth - ASIDE.layer };
 }
 
 /**
@@ -130,17 +131,17 @@ function curve(from, to, isDown, shift, spots) {
     isDown ? { a: y, c: x, deep: height, wide: width } : { a: x, c: y, deep: width, wide: height };
   const [start, end] = [flat(from), flat(to)];
   const point = (/** @type {number} */ a, /** @type {number} */ c) => (isDown ? `${round(c)} ${round(a)}` : `${round(a)} ${round(c)}`);
-  const [c1, c2] = [start.c + start.wide / 2 + shift, end.c + end.wide / 2 + shift];
-  if (start.a >= end.a) {
-    const [out, back] = [start.c + start.wide, end.c + end.wide];
-    const far = Math.max(out, back) + 30 + Math.abs(shift);
-    const [a1, a2] = [start.a + start.deep * 0.65, end.a + end.deep * (start.a === end.a ? 0.35 : 0.65)];
-    return `M${point(a1, out)}C${point(a1, far)} ${point(a2, far)} ${point(a2, back)}`;
+  const aside = shift + (start.a > end.a ? BACKWARDS : 0);
+  const [c1, c2] = [start.c + start.wide / 2 + aside, end.c + end.wide / 2 + aside];
+  if (start.a === end.a) {
+    const [edge, out] = [start.a + start.deep, start.a + start.deep + 36 + Math.abs(c1 - c2) * 0.08];
+    return `M${point(edge, c1)}C${point(out, c1)} ${point(out, c2)} ${point(edge, c2)}`;
   }
-  const [a1, a2] = [start.a + start.deep, end.a];
+  // A line that leads backwards stands aside, so that it does not cover one in the other direction.
+  const [a1, a2] = start.a > end.a ? [start.a, end.a + end.deep] : [start.a + start.deep, end.a];
   const others = spots.filter((spot) => spot !== from && spot !== to).map(flat);
   const middle = (a1 + a2) / 2;
-  const paths = DETOURS.map((detour) => detour * (isDown ? 180 : 90)).map((aside) => [c1, c1 + aside, c2 + aside, c2]);
+  const paths = DETOURS.map((detour) => detour * (isDown ? 180 : 90)).map((far) => [c1, c1 + far, c2 + far, c2]);
   const isFree = (/** @type {number[]} */ path) =>
     STEPS.every((at) => {
       const [a, c] = [bezier(at, a1, middle, middle, a2), bezier(at, ...path)];
@@ -158,6 +159,3 @@ function bezier(t, ...[p = 0, q = 0, r = 0, s = 0]) {
 
 /** @param {number} value */
 const round = (value) => Number(value.toFixed(1));
-
-/** A name that fits into its box. @param {Spot} spot */
-export const label = (spot) => shorten(spot.name || "(no package)", Math.max(4, Math.floor((spot.width - 16) / 7.8)));

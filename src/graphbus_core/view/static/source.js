@@ -2,7 +2,7 @@
 
 /** @import { App } from "./app.js" */
 /** @import { Decision, SourceText } from "contract" */
-import { button, fill, h, name, words } from "./dom.js";
+import { button, fill, h, name, scrolling, words } from "./dom.js";
 import { ask } from "./stream.js";
 
 export class SourceView {
@@ -48,16 +48,17 @@ export class SourceView {
   /** @param {SourceText} text */
   #fill(text) {
     const line = text.failing[0] ?? text.first;
+    const margin = Math.min(...text.lines.filter((each) => each.trim()).map((each) => each.length - each.trimStart().length));
     fill(
       this.box,
       this.#head(text.name, text.file && `${text.file}:${line}`),
       text.note && h("p.warn", text.note),
       text.lines.length > 0 &&
-        h(
-          "div",
+        scrolling(
+          `Source of ${text.name}`,
           h(
             "ol.code",
-            text.lines.map((each, index) => this.#line(text, each, text.first + index)),
+            text.lines.map((each, index) => this.#line(text, each.slice(margin), text.first + index)),
           ),
         ),
       h("h4", "Why these lines"),
