@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from sys import exception
 from threading import get_ident
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from graphbus_core.bus.calls import CallRunner
 from graphbus_core.bus.core import NEVER_FREE, Core
@@ -19,6 +19,16 @@ from graphbus_core.errors import RunError
 from graphbus_core.model.messages import Event
 
 A = TypeVar("A")
+
+
+class PlannedAttempt(NamedTuple):
+    """A further attempt that waits until `at` on the clock of the bus, after `error` in the last one."""
+
+    event: Event
+    subscription: LiveSubscription
+    attempt: int
+    at: float
+    error: str
 
 
 class Hosting:
@@ -115,6 +125,21 @@ class Hosting:
         self._core.queue.append(sync.queue_entry(event, subscription))
         self._notifier.notify()
         return receipt
+
+    # --- what waits ---
+
+    def planned_attempts(self) -> list[PlannedAttempt]:
+        """Return the further attempts that wait for their time; any thread may ask."""
+        return [
+            PlannedAttempt(each.event, each.subscription, each.attempt, at, each.last_error)
+            for each, (at, _) in list(self._core.retrying.items())
+        ]
+
+    def waiting_in_lanes(self) -> list[tuple[LiveSubscription, Event]]:
+        """Return the events that wait for handlers on the event loop, each with its subscription; any thread may ask."""
+        lanes = [each.box for each in list(self._core.lanes.values())]
+        waiting = [delivery for box in lanes for delivery in box.copy()]
+        return [(each.subscription, each.event) for each in waiting if each.subscription is not None]
 
     # --- threads ---
 

@@ -81,28 +81,31 @@ class HandlerRun(msgspec.Struct, gc=False):
         handling: What runs.
         since: Its start on the monotonic clock.
         until: Its end; 0 while it runs.
-        error: The exception that ended it.
     """
 
     handling: Handling
     since: float
     until: float = 0.0
-    error: BaseException | None = None
 
 
 class HandlerMetrics:
     """Middleware that measures the durations of handlers and calls, and tracks which of them are running.
 
     Args:
-        note: Called with each run that has ended, on the thread of the handler; it must be quick and not raise.
+        note: Called with each run that has ended without an exception, on the thread of the handler; it must be quick.
+        note_failure: Called with each other run, and its exception.
 
     Attributes:
         begun: About how many have begun so far. Threads may overwrite each other's increments, but each start changes the number.
     """
 
-    def __init__(self, note: Callable[[HandlerRun], object] | None = None) -> None:
+    def __init__(
+        self,
+        note: Callable[[HandlerRun], object] | None = None,
+        note_failure: Callable[[HandlerRun, BaseException | None], object] = lambda *_: None,
+    ) -> None:
         self.begun = 0
-        self._note = note
+        self._note, self._note_failure = note, note_failure
         self._process = Histogram("messaging_process_duration_seconds", "Duration of handlers.")
         self._call = Histogram("graphbus_call_duration_seconds", "Duration of called methods.")
         self._http = Histogram("http_server_request_duration_seconds", "Duration of HTTP requests.")
@@ -125,9 +128,9 @@ class HandlerMetrics:
                 self._call.record(now - run.since, graphbus_method=handling.name)
             else:
                 self._process.record(now - run.since, messaging_system="graphbus", graphbus_handler=handling.name)
-            if self._note is not None:
-                if not has_returned:
-                    run.error = sys.exception()
+            if not has_returned:
+                self._note_failure(run, sys.exception())
+            elif self._note is not None:
                 self._note(run)
 
     def count_request(self, route: str, status: int, seconds: float) -> None:

@@ -13,7 +13,7 @@ import pytest
 from graphbus_core import connect
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.metrics import HandlerMetrics
-from graphbus_core.hosting.serving.app import Workers
+from graphbus_core.hosting.serving.workers import Workers
 from graphbus_core.hosting.serving.probes import ProbeServer, Status
 from tests.fakes.http_site import read_all
 from tests.patience import PATIENCE_S

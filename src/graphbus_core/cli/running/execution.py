@@ -54,6 +54,8 @@ _OPTIONS = [
         metavar="PORT",
         help="The port that --serve listens on (8765); 0 means any free port.",
     ),
+    click.option("--view", "is_viewed", is_flag=True, help="Show the running graph on a page of --serve."),
+    click.option("--view-payloads", "views_payloads", is_flag=True, help="Let the page show payloads, too."),
     click.option("--health", default="", metavar="[HOST:]PORT", help="Serve only probes and metrics, without a token."),
 ]
 
@@ -94,6 +96,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     port: int | None = None
     health: str = ""
+    is_viewed: bool = False
+    views_payloads: bool = False
     as_json: bool = False
 
     def refuse_contradictions(self) -> None:
@@ -106,6 +110,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             ("--trace-payloads", self.traces_payloads, "--trace", self.is_traced),
             ("--host", bool(self.host), "--serve", self.is_served),
             ("--port", self.port is not None, "--serve", self.is_served),
+            ("--view", self.is_viewed, "--serve", self.is_served),
+            ("--view-payloads", self.views_payloads, "--view", self.is_viewed),
         ):
             if is_given and not is_satisfied:
                 raise UsageError("GBE131", option=option, needed=needed)
@@ -362,7 +368,13 @@ def _make_servers(
     from graphbus_core.hosting.serving.companion import ServerOptions, Servers
 
     probes = parse_address(options.health, "127.0.0.1") if options.health else None
-    server_options = ServerOptions(options.is_served, options.host, options.port, probes)
+    view = None
+    if options.is_viewed:
+        from graphbus_core.view.live import LiveView
+
+        redacted = settings.resolve_run(RuntimeConfig(artifacts=options.artifacts)).settings.serve.redact
+        view = LiveView(with_payloads=options.views_payloads, redacted=redacted)
+    server_options = ServerOptions(options.is_served, options.host, options.port, probes, view)
     servers = Servers(server_options, options.artifacts, lambda line: console.print_note(f"[RUNTIME] {line}"))
     stack.callback(servers.close)
     return (servers.meter,), (servers.run_beside,)

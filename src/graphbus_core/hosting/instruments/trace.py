@@ -113,26 +113,30 @@ class Tracer:
             yield
             has_returned = True
         finally:
-            error = None if has_returned else sys.exception()
-            facts = describe_delivery(handling, handling.event, error, with_payload=self._with_payloads)
+            ended = describe_end(None if has_returned else sys.exception())
+            facts = describe_delivery(handling, handling.event, ended, with_payload=self._with_payloads)
             delivery = TracedDelivery(**facts, started=started, duration_s=perf_counter() - begun)
             self._take(delivery)
             if self.show is not None:
                 self.show(delivery)
 
 
-def describe_delivery(
-    handling: Handling, event: Event, error: BaseException | None, *, with_payload: bool
-) -> dict[str, Any]:
-    """Return the fields of a `TracedDelivery` for a handler that has ended, without `started` and `duration_s`.
+class HandlerEnd(NamedTuple):
+    """How a handler ended: its outcome, and its exception as one line."""
 
-    Args:
-        handling: The handler.
-        event: The event that it received.
-        error: The exception that it raised; None if it returned.
-        with_payload: Write the payload, too.
-    """
-    outcome: Outcome = "done" if error is None else "failed" if isinstance(error, Exception) else "interrupted"
+    outcome: Outcome = "done"
+    error: str = ""
+
+
+def describe_end(error: BaseException | None) -> HandlerEnd:
+    """Return how a handler ended that raised this exception; None: it returned."""
+    if error is None:
+        return HandlerEnd()
+    return HandlerEnd("failed" if isinstance(error, Exception) else "interrupted", _error_line(error))
+
+
+def describe_delivery(handling: Handling, event: Event, ended: HandlerEnd, *, with_payload: bool) -> dict[str, Any]:
+    """Return the fields of a `TracedDelivery` of this event, all but `started` and `duration_s`."""
     return {
         "event_id": event.event_id,
         "causation_id": event.causation_id,
@@ -143,8 +147,8 @@ def describe_delivery(
         "published": event.timestamp,
         "handler": handling.name,
         "attempt": handling.attempt,
-        "outcome": outcome,
-        "error": "" if error is None else error_line(error),
+        "outcome": ended.outcome,
+        "error": ended.error,
         "payload": _encode_payload(event.payload) if with_payload else "",
         "key": key_of(event, handling.key) if handling.key else "",
     }
@@ -158,7 +162,7 @@ def key_of(event: Event, field: str) -> str:
     return (value if isinstance(value, str) else _encode_payload(value))[:_LONGEST_KEY]
 
 
-def error_line(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     """Return an exception as one line: its sentence and code, or its type and the first line of its message."""
     if isinstance(error, RunError):
         return f"{error.sentence} [{error.code}]"
@@ -251,7 +255,7 @@ class TraceFile:
         try:
             header = os.pread(handle, _HEADER_BYTES, 0)
             if header:
-                _check_version(header, self._folder / FILE)
+                check_version(header, self._folder / FILE)
             else:
                 os.write(handle, msgspec.json.encode({"trace_version": VERSION}) + b"\n")
         except RunError:
@@ -267,7 +271,7 @@ class TraceFile:
         return RunError("GBE683", where=place, what="The trace", reason=reason_of(error), advice=advice)
 
 
-def _check_version(content: bytes, path: Path) -> None:
+def check_version(content: bytes, path: Path) -> None:
     """Raise GBE643 unless the first line of a trace states the version that this GraphBus writes."""
     header = content.partition(b"\n")[0]
     version, _ = attempt(lambda: msgspec.json.decode(header, type=dict[str, int])["trace_version"])
@@ -294,7 +298,7 @@ def read_trace(folder: Path) -> list[TracedDelivery]:
         except OSError as error:
             where, advice = Place(str(path)), advise_on(error, path)
             raise RunError("GBE643", where=where, what="The trace", reason=reason_of(error), advice=advice) from None
-        _check_version(content, path)
+        check_version(content, path)
         found += _decode_deliveries(content)
     return found
 

@@ -23,8 +23,10 @@ from typing import NamedTuple
 
 from graphbus_core.errors import RunError, UsageError
 from graphbus_core.errors.system import advise_on, reason_of
+from graphbus_core.hosting.serving.pages import is_of_pages, is_public
 from graphbus_core.log import Log
 from graphbus_core.model.config import ServeConfig
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.store.folders import Folder
 
 PROBES = frozenset({"/livez", "/readyz", "/startupz"})
@@ -34,10 +36,17 @@ _HOST = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]*))(?::[0-9]*)?")
 
 
 class RequestGuard:
-    """Decides from method, path and headers, before the body is read, whether a request is accepted."""
+    """Decides from method, path and headers, before the body is read, whether a request is accepted.
+
+    Attributes:
+        cookie: Name and value of the cookie that stands for the token below the prefix of pages. Browsers send it to other ports
+            of this host, too, so the token cannot be computed from it.
+    """
 
     def __init__(self, config: ServeConfig, token: str) -> None:
         self._token = token.encode()
+        key = sha256_hex(self._token)
+        self.cookie = f"graphbus_{sha256_hex(f'name {key}'.encode())[:8]}={sha256_hex(f'value {key}'.encode())}"
         self._hosts = frozenset(map(str.lower, config.allowed_hosts)) | _LOOPBACK_NAMES | {config.host.lower()}
         self._origins = frozenset(map(str.lower, config.allowed_origins))
         self._is_loopback = is_loopback(config.host)
@@ -47,7 +56,7 @@ class RequestGuard:
 
         Raises:
             RunError: GBE674 for an unknown Host, GBE675 for an Origin that is not allowed, GBE673 without the
-                token, which reading on a loopback address does not need.
+                token, which reading on a loopback address and public pages do not need.
         """
         is_read = method in ("GET", "HEAD")
         if is_read and path in PROBES:
@@ -55,16 +64,31 @@ class RequestGuard:
         host = headers.get("host", "")
         if not _names_one_of(host, self._hosts):
             raise RunError("GBE674", host=host)
-        origin = headers.get("origin")
-        if origin is not None and origin.lower() not in self._origins:
-            raise RunError("GBE675", origin=origin)
-        if not (is_read and self._is_loopback) and not self._has_token(headers.get("authorization", "")):
+        origin = headers.get("origin", "").lower()
+        # Browsers send the Origin of our own pages, too; the Host, which was checked, says which one that is.
+        is_own = is_of_pages(path) and origin in (f"http://{host.lower()}", f"https://{host.lower()}")
+        if "origin" in headers and origin not in self._origins and not is_own:
+            raise RunError("GBE675", origin=headers["origin"])
+        if not (is_read and (self._is_loopback or is_public(path))) and not self.is_trusted(method, path, headers):
             raise RunError("GBE673")
 
-    def _has_token(self, authorization: str) -> bool:
-        """True for an Authorization header of the form `Bearer TOKEN` with the right token."""
-        scheme, _, token = authorization.partition(" ")
-        return compare_digest(token.strip().encode(), self._token) and scheme.lower() == "bearer"
+    def is_trusted(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
+        """True if a request carries the token, or below the prefix of pages the cookie in its place.
+
+        A browser adds the cookie to the requests of other pages, too. These can neither read the answer to a GET, nor set the
+        header without which a POST with the cookie is refused.
+        """
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if self.is_token(token.strip()) and scheme.lower() == "bearer":
+            return True
+        if not is_of_pages(path) or (method == "POST" and "x-graphbus-view" not in headers):
+            return False
+        sent = headers.get("cookie", "").split(";")
+        return any(compare_digest(each.strip().encode(), self.cookie.encode()) for each in sent)
+
+    def is_token(self, text: str) -> bool:
+        """True for the token."""
+        return compare_digest(text.encode(), self._token)
 
 
 def may_read_without_token(listens_at: str, host: str) -> bool:
@@ -109,10 +133,14 @@ _log = Log("graphbus.http")
 
 
 class Token(NamedTuple):
-    """The token that requests must carry, and a line for the terminal about it; no line for a configured token."""
+    """The token that requests must carry, and a line for the terminal about it; no line for a configured token.
+
+    `is_shown` is True if the token itself is in that line.
+    """
 
     text: str
     notice: str = ""
+    is_shown: bool = False
 
 
 def parse_address(text: str, host: str) -> tuple[str, int]:
@@ -168,7 +196,7 @@ def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:
         return Token(_check_token(_read_token_file(root / config.token_file, config.token_file), config.token_file))
     new_token = token_urlsafe(24)
     if sys.stderr.isatty():
-        return Token(new_token, f"token: {new_token} (set {config.token_env or 'token_env'} to keep one)")
+        return Token(new_token, f"token: {new_token} (set {config.token_env or 'token_env'} to keep one)", True)
     if not is_loopback(config.host):
         variable = config.token_env or "that `token_env` names"
         raise UsageError("GBE155", host=config.host, length=_MIN_TOKEN_LENGTH, variable=variable)

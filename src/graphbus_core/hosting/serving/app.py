@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from asyncio import Event, Future, Semaphore, get_running_loop, timeout
-from collections.abc import Callable, Mapping
+from asyncio import Event, Queue, get_running_loop, timeout
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from secrets import token_hex
-from threading import Thread
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -17,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -28,6 +27,7 @@ from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.metrics import CONTENT_TYPE, HandlerMetrics, render_metrics
 from graphbus_core.hosting.serving import openapi
 from graphbus_core.hosting.serving.address import PROBES, RequestGuard
+from graphbus_core.hosting.serving.pages import CONTENT_SECURITY_POLICY, PREFIX, Asked, Pages
 from graphbus_core.hosting.serving.probes import Status
 from graphbus_core.hosting.serving.problems import (
     MEDIA_TYPE,
@@ -36,6 +36,7 @@ from graphbus_core.hosting.serving.problems import (
     make_problem,
     problem_of,
 )
+from graphbus_core.hosting.serving.workers import Workers
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import AgentsArtifact, ProjectInfo
 from graphbus_core.model.config import ServeConfig
@@ -43,15 +44,22 @@ from graphbus_core.schema.json import Json, encode_model
 from graphbus_core.schema.values import has_nan_or_infinity
 from graphbus_core.strict_json import loads
 
-R = TypeVar("R")
-_Outcome = tuple[R | None, Exception | None]
-
 _log = logging.getLogger("graphbus.http")
 
 _LINGER_S = 1.0
 _LINGER_BYTES = 4_194_304
 """How long, and how much, of a body is still read after its request was refused."""
 _JSON = "application/json"
+_EVENTS = "text/event-stream"
+_STREAM = f"{PREFIX}events"
+_MOST_PARTS = 64
+"""How many parts of a stream wait for a slow client before the stream ends; the client may take it up again."""
+_HEADERS_OF_PAGES = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+}
 _CLIENT_GONE = 499  # the status that proxies log when the client hangs up before the answer
 _HEADERS_OF_ALL = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 _SINGLE_HEADERS = ("host", "origin", "authorization", "content-type", "content-length")
@@ -60,69 +68,133 @@ _HEADERS_BY_STATUS = {401: {"www-authenticate": 'Bearer realm="graphbus"'}, 503:
 _DETAILS = {404: "This address does not exist. `GET /` lists all addresses.", 405: "This address accepts {allow}."}
 
 
-class Workers:
-    """Runs blocking functions for an event loop, each on a daemon thread of its own.
-
-    A pool of the standard library would keep the process from ending while a handler hangs.
+class PageSite:
+    """A site that serves only pages, such as the live view of a file.
 
     Args:
-        size: How many functions run at the same time.
-        backlog: How many more may wait.
+        config: The settings of the server.
+        token: The token that requests must carry.
+        meter: Measures the requests.
+        pages: Answers below `pages.PREFIX`; None: there are no pages.
+
+    Attributes:
+        in_flight: How many accepted requests are not answered yet, without streams.
+        is_stopping: No more calls and events are accepted.
     """
 
-    def __init__(self, size: int, backlog: int) -> None:
-        self._size = size
-        self._backlog = backlog
-        self._free = Semaphore(size)
-        self._waiting = 0
+    def __init__(self, config: ServeConfig, *, token: str, meter: HandlerMetrics, pages: Pages | None = None) -> None:
+        self.guard = RequestGuard(config, token)
+        self.meter = meter
+        self.in_flight = 0
+        self._config = config
+        self._pages = pages
+        self._workers = Workers(config.concurrency, config.backlog)
 
-    async def do(self, work: Callable[[], R], timeout_s: float) -> _Outcome[R]:
-        """Run a function on a thread; return (its result, None), or (None, the Exception that it raised).
+    @property
+    def is_stopping(self) -> bool:
+        """False: a file is shown until the end."""
+        return False
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes of the site."""
+        if self._pages is None:
+            return []
+        return [
+            Route(PREFIX.rstrip("/"), _redirect_to_page),
+            Route(_STREAM, self._answer_stream),
+            Route(f"{PREFIX}{{path:path}}", self._answer_page, methods=["GET", "POST"]),
+        ]
+
+    def app(self) -> ASGIApp:
+        """Return a new ASGI application that answers all routes."""
+        handlers = {HTTPException: _answer_http_exception, Exception: self._answer_failure}
+        filters = [Middleware(_RequestFilter, site=self)]
+        app = Starlette(routes=self.routes(), exception_handlers=handlers, middleware=filters)
+        app.router.redirect_slashes = False
+        origins = list(self._config.allowed_origins)
+        headers = ["authorization", "content-type", "traceparent"]
+        return CORSMiddleware(app, allow_origins=origins, allow_headers=headers) if origins else app
+
+    async def _answer_page(self, request: Request) -> Response:
+        """Answer a request below the prefix of pages; `?token=` is exchanged for the cookie, so that it leaves the address."""
+        token = request.query_params.get("token")
+        if token is not None and request.method == "GET":
+            return self._exchange_token(token)
+
+        def respond(body: bytes) -> Response:
+            answer = self._find_pages().answer(self._asked(request, body))
+            return Response(answer.body, answer.status, headers=_HEADERS_OF_PAGES, media_type=answer.media_type)
+
+        return await self._answer_with(request, respond, "The view")
+
+    def _exchange_token(self, token: str) -> Response:
+        """Return a redirection to the page: with the cookie for the right token, else with `?refused=1`."""
+        if not self.guard.is_token(token):
+            return Response(status_code=303, headers={"location": f"{PREFIX}?refused=1"})
+        cookie = f"{self.guard.cookie}; Path={PREFIX}; HttpOnly; SameSite=Strict"
+        return Response(
+            status_code=303, headers={"location": PREFIX, "set-cookie": cookie, "referrer-policy": "no-referrer"}
+        )
+
+    async def _answer_stream(self, request: Request) -> Response:
+        """Answer `GET /view/events` with a stream that lasts until the client hangs up or the server stops."""
+        if request.method == "HEAD":
+            return Response(headers=_HEADERS_OF_PAGES, media_type=_EVENTS)
+        parts = _stream_parts(self._find_pages(), self._asked(request, b""), request.headers.get("last-event-id", ""))
+        return StreamingResponse(parts, headers=_HEADERS_OF_PAGES, media_type=_EVENTS)
+
+    def _asked(self, request: Request, body: bytes) -> Asked:
+        path = request.scope["path"].removeprefix(PREFIX)
+        is_trusted = self.guard.is_trusted(request.method, request.scope["path"], request.headers)
+        return Asked(request.method, path, dict(request.query_params), body, is_trusted)
+
+    def _find_pages(self) -> Pages:
+        if self._pages is None:
+            raise TypeError("there are no pages, and so no route that leads here")
+        return self._pages
+
+    async def _answer_failure(self, _request: Request, error: Exception) -> Response:
+        """Answer an unexpected error in a route: log it, and return status 500."""
+        return _problem_response(self.refusal("The request", error))
+
+    async def _answer_with(self, request: Request, respond: Callable[[bytes], Response], what: str) -> Response:
+        """Read the body, call `respond` with it on a thread, and return its response, or one for the error.
+
+        Args:
+            request: The request.
+            respond: Makes the response from the body.
+            what: The method or topic, for the log.
 
         Raises:
-            RunError: GBE678 when too many functions wait, GBE679 after `timeout_s`. A function that has not begun by then never
-                runs; one that has begun runs on, and its result is dropped.
+            ClientDisconnect: The client hangs up before the end of the body.
         """
-        if self._free.locked() and self._waiting >= self._backlog:
-            raise RunError("GBE678", count=self._size + self._waiting)
         try:
-            async with timeout(timeout_s):
-                self._waiting += 1
-                try:
-                    await self._free.acquire()
-                finally:
-                    self._waiting -= 1
-                return await self._start_thread(work)
-        except TimeoutError:
-            raise RunError("GBE679", timeout_s=timeout_s) from None
+            body = await _read_body(request, self._config.max_body_bytes)
+            answer, error = await self._workers.do(lambda: respond(body), self._config.call_timeout_s)
+        except RunError as refused:
+            answer, error = None, refused
+        return _problem_response(self.refusal(what, error or RunError("GBE618"))) if answer is None else answer
 
-    def _start_thread(self, work: Callable[[], R]) -> Future[_Outcome[R]]:
-        """Start a thread for the function, and return the future of its outcome; raise GBE678 if no thread can be started."""
-        loop = get_running_loop()
-        future: Future[_Outcome[R]] = loop.create_future()
+    def refusal(self, what: str, error: Exception) -> ProblemDetails:
+        """Return the problem to send for an error. An error of the server is logged, and the client gets only a request id.
 
-        def set_outcome(outcome: _Outcome[R]) -> None:
-            self._free.release()
-            if not future.done():
-                future.set_result(outcome)
-
-        def perform() -> None:
-            outcome: _Outcome[R] = None, RunError("GBE618")  # stays if a BaseException ends the thread
-            try:
-                outcome = attempt(work)
-            finally:
-                with suppress(RuntimeError):  # the loop has ended, so nothing waits for this
-                    loop.call_soon_threadsafe(set_outcome, outcome)
-
-        try:
-            Thread(target=perform, name="graphbus-http-worker", daemon=True).start()
-        except RuntimeError:  # the system gives no more threads
-            self._free.release()
-            raise RunError("GBE678", count=self._size + self._waiting) from None
-        return future
+        Args:
+            what: The method, topic or `The request`, as the beginning of a sentence.
+            error: The error.
+        """
+        problem = problem_of(error)
+        if problem is not None:
+            return problem
+        request_id = token_hex(8)
+        if isinstance(error, GraphBusError):
+            _log.error("%s failed (request %s): %s", what, request_id, error)
+        else:
+            _log.error("%s failed (request %s)", what, request_id, exc_info=error)
+        hint = "The log of the server reports the error under this request id."
+        return make_problem(500, f"{what} failed.", hint=hint, request_id=request_id)
 
 
-class Site:
+class Site(PageSite):
     """The HTTP interface of one graph, with a method for each route.
 
     Args:
@@ -132,9 +204,7 @@ class Site:
         meter: Measures the requests, and knows the handlers that are running.
         status: Answers the probes.
         info: Name, version and description of the project, for the OpenAPI document.
-
-    Attributes:
-        in_flight: How many accepted requests are not answered yet.
+        pages: Answers below `pages.PREFIX`; None: there are no pages.
     """
 
     def __init__(
@@ -146,15 +216,12 @@ class Site:
         meter: HandlerMetrics,
         status: Status,
         info: ProjectInfo,
+        pages: Pages | None = None,
     ) -> None:
         if graph.origin is None:
             raise TypeError("only a graph that was built can be served")
-        self.guard = RequestGuard(config, token)
-        self.meter = meter
+        super().__init__(config, token=token, meter=meter, pages=pages)
         self.status = status
-        self.in_flight = 0
-        self._config = config
-        self._workers = Workers(config.concurrency, config.backlog)
         self._graph = graph
         self._continue_trace = _find_trace_context(graph) if graph.origin.config.settings.tracing else nullcontext
         # The OpenAPI document leaves out the agents that `--only` excludes.
@@ -164,30 +231,31 @@ class Site:
         described = msgspec.structs.replace(artifacts, agents=AgentsArtifact(agents))
         self._description = openapi.describe_api(described, info, wait_limit_s=config.call_timeout_s)
 
-    def app(self) -> ASGIApp:
-        """Return a new ASGI application that answers all routes."""
-        routes: list[BaseRoute] = [
+    @property
+    def is_stopping(self) -> bool:
+        """True once the shutdown has begun."""
+        return self.status.is_stopping
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes of the site."""
+        return [
             Route("/", self._answer_index),
             Route("/openapi.json", self._answer_openapi),
             Route("/metrics", self._answer_metrics),
             *(Route(path, self._answer_probe) for path in sorted(PROBES)),
             Route("/call/{agent}/{method}", self._answer_call, methods=["POST"]),
             Route("/publish/{topic:path}", self._answer_publish, methods=["POST"]),
+            *super().routes(),
         ]
-        handlers = {HTTPException: _answer_http_exception, Exception: self._answer_failure}
-        app = Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(_RequestFilter, site=self)])
-        app.router.redirect_slashes = False
-        origins = list(self._config.allowed_origins)
-        headers = ["authorization", "content-type", "traceparent"]
-        return CORSMiddleware(app, allow_origins=origins, allow_headers=headers) if origins else app
 
     async def _answer_index(self, _request: Request) -> Response:
         """Answer `GET /` with a list of all routes."""
         paths = self._description["paths"]
+        views = () if self._pages is None else (PREFIX,)
         listed = {
             "call": [f"POST {path}" for path in paths if path.startswith("/call/")],
             "publish": [f"POST {path}" for path in paths if path.startswith("/publish/")],
-            "pages": [f"GET {path}" for path in (*sorted(PROBES), "/metrics", "/openapi.json")],
+            "pages": [f"GET {path}" for path in (*sorted(PROBES), "/metrics", "/openapi.json", *views)],
         }
         return _json_response(listed)
 
@@ -229,28 +297,6 @@ class Site:
             return _make_receipt_response(receipts[0], has_waited=True)
         return answer
 
-    async def _answer_failure(self, _request: Request, error: Exception) -> Response:
-        """Answer an unexpected error in a route: log it, and return status 500."""
-        return _problem_response(self.refusal("The request", error))
-
-    async def _answer_with(self, request: Request, respond: Callable[[bytes], Response], what: str) -> Response:
-        """Read the body, call `respond` with it on a thread, and return its response, or one for the error.
-
-        Args:
-            request: The request.
-            respond: Makes the response from the body.
-            what: The method or topic, for the log.
-
-        Raises:
-            ClientDisconnect: The client hangs up before the end of the body.
-        """
-        try:
-            body = await _read_body(request, self._config.max_body_bytes)
-            answer, error = await self._workers.do(lambda: respond(body), self._config.call_timeout_s)
-        except RunError as refused:
-            answer, error = None, refused
-        return _problem_response(self.refusal(what, error or RunError("GBE618"))) if answer is None else answer
-
     def _call_method(self, agent: str, method: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         """Call a method with the JSON object in the body as arguments, and return its result as JSON.
 
@@ -285,29 +331,11 @@ class Site:
             raise TypeError("only a graph with a dispatcher can be served")
         return receipt
 
-    def refusal(self, what: str, error: Exception) -> ProblemDetails:
-        """Return the problem to send for an error. An error of the server is logged, and the client gets only a request id.
-
-        Args:
-            what: The method, topic or `The request`, as the beginning of a sentence.
-            error: The error.
-        """
-        problem = problem_of(error)
-        if problem is not None:
-            return problem
-        request_id = token_hex(8)
-        if isinstance(error, GraphBusError):
-            _log.error("%s failed (request %s): %s", what, request_id, error)
-        else:
-            _log.error("%s failed (request %s)", what, request_id, exc_info=error)
-        hint = "The log of the server reports the error under this request id."
-        return make_problem(500, f"{what} failed.", hint=hint, request_id=request_id)
-
 
 class _RequestFilter:
     """Middleware around all routes: refuses ambiguous headers and requests without authorization, and measures the rest."""
 
-    def __init__(self, app: ASGIApp, site: Site) -> None:
+    def __init__(self, app: ASGIApp, site: PageSite) -> None:
         self._app = app
         self._site = site
 
@@ -334,14 +362,15 @@ class _RequestFilter:
             await send(message)
 
         refusal = self._find_problem(request)
-        self._site.in_flight += refusal is None
+        is_awaited = refusal is None and request.scope["path"] != _STREAM  # the shutdown waits for no stream
+        self._site.in_flight += is_awaited
         try:
             app = self._app if refusal is None else _problem_response(refusal)
             await app(scope, receive_part, send_with_headers)
         except ClientDisconnect:  # an answer would reach no client
             pass
         finally:
-            self._site.in_flight -= refusal is None
+            self._site.in_flight -= is_awaited
         self._record_request(request, statuses, perf_counter() - started)
 
     def _find_problem(self, request: Request) -> ProblemDetails | None:
@@ -354,7 +383,7 @@ class _RequestFilter:
             self._site.guard.check(request.method, request.scope["path"], request.headers)
         except RunError as error:
             return self._site.refusal("The request", error)
-        if self._site.status.is_stopping and request.method == "POST":
+        if self._site.is_stopping and request.method == "POST":
             return make_problem(503, "The server is stopping.")
         return None
 
@@ -425,6 +454,30 @@ async def _read_body(request: Request, limit: int) -> bytes:
         if len(body) > limit:
             raise RunError("GBE676", limit=limit)
     return bytes(body)
+
+
+async def _redirect_to_page(_request: Request) -> Response:
+    return Response(status_code=307, headers={"location": PREFIX})
+
+
+async def _stream_parts(pages: Pages, asked: Asked, last_id: str) -> AsyncIterator[bytes]:
+    """Yield the parts of a stream of events until it ends, or until its client is too slow."""
+    loop = get_running_loop()
+    waiting: Queue[bytes | None] = Queue()
+
+    def put(part: bytes | None) -> None:
+        waiting.put_nowait(part if waiting.qsize() < _MOST_PARTS else None)
+
+    def send(part: bytes | None) -> None:
+        with suppress(RuntimeError):  # the loop has ended, so nothing waits for this
+            loop.call_soon_threadsafe(put, part)
+
+    end = pages.follow(asked, last_id, send)
+    try:
+        while (part := await waiting.get()) is not None:
+            yield part
+    finally:
+        end()
 
 
 async def _discard_body(receive: Receive) -> None:

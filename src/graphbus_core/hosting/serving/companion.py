@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -18,6 +18,7 @@ from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import require_packages
 from graphbus_core.hosting.metrics import HandlerMetrics, render_metrics
 from graphbus_core.hosting.serving.address import Token, find_token
+from graphbus_core.hosting.serving.pages import Pages
 from graphbus_core.hosting.serving.probes import ProbeServer, Status
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig
 from graphbus_core.settings import find_root, project_info, resolve_run
@@ -25,6 +26,17 @@ from graphbus_core.settings import find_root, project_info, resolve_run
 _POLL_S = 0.01
 
 Show = Callable[[str], None]
+
+
+class GraphView(Protocol):
+    """What shows a running graph; `graphbus_core.view.live` implements it."""
+
+    @property
+    def meter(self) -> HandlerMetrics:
+        """The middleware that measures handlers and notes what they do."""
+
+    def open(self, graph: LiveGraph) -> Pages:
+        """Begin to show a graph that has started; `Pages.close` ends it."""
 
 
 class ServerOptions(NamedTuple):
@@ -35,12 +47,14 @@ class ServerOptions(NamedTuple):
         host: Overrides the setting `serve.host`; empty: keep it.
         port: Overrides the setting `serve.port`; None: keep it.
         health: Host and port of the server for probes and metrics; None: no such server.
+        view: Shows the graph below `pages.PREFIX`; None: it is not shown.
     """
 
     is_serving: bool = False
     host: str = ""
     port: int | None = None
     health: tuple[str, int] | None = None
+    view: GraphView | None = None
 
 
 class Servers:
@@ -64,12 +78,13 @@ class Servers:
         run = resolve_run(RuntimeConfig(artifacts=artifacts))
         serve = run.settings.serve
         port = serve.port if options.port is None else options.port
-        self.meter = HandlerMetrics()
+        self.meter = HandlerMetrics() if options.view is None else options.view.meter
         self.ports: dict[str, int] = {}
         self._config = msgspec.structs.replace(serve, host=options.host or serve.host, port=port)
         self._queue = run.settings.queue
         self._root = find_root([Path(run.artifacts_dir).parent])
         self._show = show
+        self._view = options.view
         self._listener: socket.socket | None = None
         self._probes: ProbeServer | None = None
         with ExitStack() as sockets:
@@ -123,13 +138,19 @@ class Servers:
         from graphbus_core.hosting.serving.server import HttpServer
 
         info, token = project_info(self._root), self._token
-        site = Site(graph, self._config, token=token.text, meter=self.meter, status=status, info=info)
+        pages = None if self._view is None else self._view.open(graph)
+        site = Site(graph, self._config, token=token.text, meter=self.meter, status=status, info=info, pages=pages)
         server = HttpServer(site.app(), self._config, listener)
         server.start()
         graph.at_end(server.stop)
-        self._show(f"Listening at http://{_url_host(self._config.host)}:{self.ports['serve']}/")
+        address = f"http://{_url_host(self._config.host)}:{self.ports['serve']}/"
+        self._show(f"Listening at {address}")
         if token.notice:
             self._show(token.notice)
+        if pages is not None:
+            graph.at_end(pages.close)
+            # only where the token is shown anyway
+            self._show(f"View at {address}view/" + (f"?token={token.text}" if token.is_shown else ""))
         return lambda: site.in_flight
 
 

@@ -1,0 +1,57 @@
+"""Dead letters as the page shows them, from a bus, or from the file of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, StoredLetter
+from graphbus_core.isolation import attempt
+from graphbus_core.model.deliveries import DeadLetter as BusLetter
+from graphbus_core.view.messages import DeadLetter, DeadLetterList
+
+MOST_LETTERS = 1000
+
+
+def read_letters(state_dir: Path) -> list[StoredLetter]:
+    """Return the last letters in the file of a graph; none if there is no such file, or if it cannot be read now."""
+    path = state_dir / FILE
+
+    def read() -> list[StoredLetter]:
+        file = DeadLetterFile(str(path))
+        try:
+            return file.letters(limit=MOST_LETTERS)
+        finally:
+            file.close()
+
+    return (attempt(read)[0] or []) if path.exists() else []
+
+
+def list_letters(letters: Sequence[StoredLetter], *, may_replay: bool, note: str = "") -> DeadLetterList:
+    """Return these letters as the page lists them, the newest first."""
+    shown = sorted((show_letter(each.letter, each.replays) for each in letters), key=lambda each: -each.at)
+    return DeadLetterList(letters=tuple(shown[:MOST_LETTERS]), total=len(shown), may_replay=may_replay, note=note)
+
+
+def letter_id(letter: BusLetter) -> str:
+    """Return what the page names a dead letter by."""
+    return f"{letter.event.event_id}~{letter.subscription}"
+
+
+def show_letter(letter: BusLetter, replays: int = 0) -> DeadLetter:
+    """Return a dead letter as the page shows it."""
+    return DeadLetter(
+        id=letter_id(letter),
+        event_id=letter.event.event_id,
+        correlation_id=letter.event.correlation_id,
+        topic=letter.event.topic,
+        handler=letter.subscription,
+        reason=letter.reason,
+        error=letter.error,
+        place=letter.place,
+        traceback=letter.traceback,
+        attempts=letter.attempts,
+        first_at=letter.first_timestamp or letter.timestamp,
+        at=letter.timestamp,
+        replays=replays,
+    )

@@ -1,0 +1,203 @@
+"""Reads the trace of `graphbus run --trace` block by block, so that a file of any size takes the same memory.
+
+The number of a delivery is the offset of its line in the file, plus 1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from graphbus_core.errors import RunError
+from graphbus_core.hosting.instruments.trace import FILE, PREVIOUS_FILE, TracedDelivery, check_version
+from graphbus_core.isolation import attempt
+from graphbus_core.view.messages import Delivery, DeliveryPage
+from graphbus_core.view.records import LARGEST_TREE, Found, Query, names_event
+
+_BLOCK_BYTES = 1 << 20
+_MOST_SEARCHED = 256 << 20
+"""So many bytes are searched for one page at most."""
+_AROUND_EVENT = 64 << 20
+"""How far from the last delivery that was found the others of its tree are looked for."""
+_HEAD_BYTES = 200
+
+_IS_CUT_OFF = "The trace ends in the middle of a delivery, which is not shown: it was cut off, or is being written."
+_IS_EMPTY = "The trace has no deliveries yet."
+_SEARCHED = "Nothing more was found in {size} MB of the trace; there may be more further away."
+
+_decoder = msgspec.json.Decoder(TracedDelivery)
+
+
+class _Placed(NamedTuple):
+    """A line of the file and its offset."""
+
+    offset: int
+    line: bytes
+
+
+class FileRecords:
+    """The deliveries in a trace file. Each request opens the file anew, so that one that grows is read to its present end.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def problem(self) -> str:
+        """Return in a sentence why the file cannot be shown, or what is wrong with it; empty if nothing is."""
+        try:
+            with self._path.open("rb") as file:
+                head, size = file.read(_HEAD_BYTES), os.fstat(file.fileno()).st_size
+                check_version(head, self._path)
+                file.seek(max(0, size - 1))
+                return (
+                    _IS_CUT_OFF
+                    if file.read(1) != b"\n"
+                    else ""
+                    if head.count(b"\n") > 1 or size > len(head)
+                    else _IS_EMPTY
+                )
+        except RunError as error:
+            return f"{error.sentence} {error.hint}"
+        except OSError as error:
+            return f"The trace cannot be read: {(error.strerror or str(error)).lower()}."
+
+    def bounds(self) -> tuple[int, int]:
+        """Return the numbers of the oldest and the newest delivery; 0 and 0 if there is none."""
+        with self._path.open("rb") as file:
+            oldest = next((found.delivery.seq for found in _decode(_forward(file.fileno(), 0))), 0)
+            newest = next((found.delivery.seq for found in _decode(_backward(file.fileno(), _size(file.fileno())))), 0)
+        return oldest, newest
+
+    def page(self, query: Query) -> DeliveryPage:
+        """Return the deliveries that fit, oldest first; note if the search ended before all was searched."""
+        oldest, newest = self.bounds()
+        with self._path.open("rb") as file:
+            handle = file.fileno()
+            end = _size(handle) if not query.before else min(query.before - 1, _size(handle))
+            lines = _forward(handle, query.after) if query.after else _backward(handle, end)
+            found, is_whole = _take_fitting(lines, query)
+        shown = found[: query.limit]
+        has_more = len(found) > query.limit or not is_whole
+        if not query.after:
+            shown.reverse()
+        first, last = (shown[0].seq, shown[-1].seq) if shown else (query.after or end + 1, query.after or end + 1)
+        return DeliveryPage(
+            deliveries=tuple(shown),
+            has_older=has_more if not query.after else first > oldest > 0,
+            has_newer=has_more if query.after else last < newest,
+            oldest=oldest,
+            newest=newest,
+            note="" if is_whole else _SEARCHED.format(size=_MOST_SEARCHED >> 20),
+        )
+
+    def tree(self, event_id: str) -> Sequence[Found]:
+        """Return the deliveries that follow from the same event from outside as this event; empty if it is not in the file."""
+        needle = event_id.encode("utf-8", "replace")
+        with self._path.open("rb") as file:
+            handle = file.fileno()
+            start = next(self._find(_backward(handle, _size(handle), needle), event_id), None)
+            if start is None:
+                return []
+            root = start.delivery.correlation_id
+            before = list(_near(_backward(handle, start.delivery.seq - 1, root.encode()), root, start.delivery.seq))
+            after = list(_near(_forward(handle, start.delivery.seq, root.encode()), root, start.delivery.seq))
+        return [*reversed(before), start, *after][:LARGEST_TREE]
+
+    @staticmethod
+    def _find(lines: Iterator[_Placed], event_id: str) -> Iterator[Found]:
+        return (found for found in _decode(lines) if names_event(found.delivery, event_id))
+
+    def all(self) -> Iterator[TracedDelivery]:
+        """Yield the deliveries, oldest first, with their payloads."""
+        with self._path.open("rb") as file:
+            for _, line in _forward(file.fileno(), 0):
+                delivery, _ = attempt(lambda line=line: _decoder.decode(line))  # type: ignore[misc]
+                if delivery is not None:
+                    yield delivery
+
+
+def find_traces(state_dir: Path) -> dict[str, FileRecords]:
+    """Return file name -> the traces of a graph, the older one first."""
+    return {name: FileRecords(state_dir / name) for name in (PREVIOUS_FILE, FILE) if (state_dir / name).is_file()}
+
+
+def _size(handle: int) -> int:
+    return os.fstat(handle).st_size
+
+
+def _take_fitting(lines: Iterator[_Placed], query: Query) -> tuple[list[Delivery], bool]:
+    """Return up to one more than `limit` deliveries that fit, and whether the search went as far as it had to."""
+    found: list[Delivery] = []
+    begun: int | None = None
+    for each in _decode(lines):
+        begun = each.delivery.seq if begun is None else begun
+        if query.fits(each.delivery):
+            found.append(each.delivery)
+        if len(found) > query.limit:
+            break
+        if abs(each.delivery.seq - begun) > _MOST_SEARCHED:
+            return found, False
+    return found, True
+
+
+def _near(lines: Iterator[_Placed], root: str, start: int) -> Iterator[Found]:
+    """Yield the deliveries of a tree until none was found for `_AROUND_EVENT` bytes."""
+    last = start
+    for found in _decode(lines):
+        if found.delivery.correlation_id == root:
+            last = found.delivery.seq
+            yield found
+        elif abs(found.delivery.seq - last) > _AROUND_EVENT:
+            return
+
+
+def _decode(lines: Iterator[_Placed]) -> Iterator[Found]:
+    """Yield the delivery of each line with its payload; lines that are no deliveries are left out."""
+    for offset, line in lines:
+        traced, _ = attempt(lambda line=line: _decoder.decode(line))  # type: ignore[misc]
+        if traced is not None:
+            facts = msgspec.structs.asdict(traced) | {"payload": ""}
+            yield Found(Delivery(**facts, seq=offset + 1, has_payload=bool(traced.payload)), traced.payload)
+
+
+def _backward(handle: int, end: int, needle: bytes = b"") -> Iterator[_Placed]:
+    """Yield the whole lines that end before `end`, the last first; with a needle only those that contain it."""
+    rest = b""
+    while end > 0:
+        start = max(0, end - _BLOCK_BYTES)
+        block = os.pread(handle, end - start, start) + rest
+        lines = block.split(b"\n")
+        # The first piece may be the end of a line that begins in the block before; the last has no line end.
+        rest = lines[0] if start else b""
+        if len(rest) > _MOST_SEARCHED:
+            return
+        if not needle or needle in block:
+            offset = start + len(block)
+            for line in reversed(lines[1:] if start else lines):
+                offset -= len(line)
+                if line and (not needle or needle in line):
+                    yield _Placed(offset, line)
+                offset -= 1
+        end = start
+
+
+def _forward(handle: int, start: int, needle: bytes = b"") -> Iterator[_Placed]:
+    """Yield the whole lines that begin after `start` (at it, if it is 0), the first first; with a needle only those with it."""
+    offset, rest, is_inside = start, b"", start > 0
+    while block := os.pread(handle, _BLOCK_BYTES, offset + len(rest)):
+        lines = (rest + block).split(b"\n")
+        rest = lines.pop()
+        for line in lines:
+            if line and not is_inside and (not needle or needle in line):
+                yield _Placed(offset, line)
+            is_inside = False
+            offset += len(line) + 1
+        if len(rest) > _MOST_SEARCHED:
+            return
