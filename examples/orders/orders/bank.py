@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+SLOW_CARD = "5555"
+"""A card of a bank that takes 0.4 s."""
+DEAD_LINE = "9999"
+"""A card of a bank that is never reached."""
+
 
 class LineDown(ConnectionError):
     """The bank was not reached; nothing was charged."""
@@ -23,8 +28,8 @@ class Bank:
     async def charge(self, order_id: str, card: str, amount: float) -> None:
         """Take the money, or raise LineDown or CardDeclined."""
         self._calls += 1
-        await asyncio.sleep(0.001)
-        if self._calls % 50 == 0:
+        await asyncio.sleep(0.4 if card == SLOW_CARD else 0.001)
+        if self._calls % 50 == 0 or card == DEAD_LINE:
             raise LineDown("the bank does not answer")
         if card == "0000":
             raise CardDeclined(f"the card for order {order_id} was declined")

@@ -10,6 +10,7 @@ from orders.agents.checkout import Checkout
 from orders.agents.payments import Payments
 from orders.agents.pricing import Pricing
 from orders.bank import CardDeclined, LineDown
+from orders.chaos import order
 
 MUGS = {"order_id": "1001", "card": "4711", "lines": [{"sku": "mug", "qty": 2}]}
 ACCEPTED = {"order_id": "1001", "card": "4711", "total": 25.0}
@@ -83,3 +84,10 @@ def test_other_failures_are_not_tried_again():
         graph.publish("/Order/Accepted", ACCEPTED)
         assert not graph.clock.waiting
         assert [letter.error for letter in graph.dead_letters()] == ["CardDeclined: no"]
+
+
+def test_the_trouble_of_chaos_is_always_the_same(pipeline):
+    pipeline.publish_all(*[("/Order/Placed", order(number)) for number in range(740, 790)])
+    pipeline.settle()
+    failed = {(each.subscription, each.event["order_id"], each.attempts) for each in pipeline.bus.dead_letters()}
+    assert failed == {("Payments.on_order_accepted", "C750", 6), ("Checkout.on_order_placed", "C777", 1)}

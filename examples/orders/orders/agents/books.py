@@ -13,7 +13,7 @@ class Books(GraphBusNode):
     I keep the books. An order is booked once, whole, or not at all.
     """
 
-    @subscribe(PAID)
+    @subscribe(PAID, key="order_id")
     def on_order_paid(self, order_id: str, total: float) -> None:
         """Add the order to the revenue, both in one step."""
         if f"order/{order_id}" in self.state:

@@ -13,7 +13,7 @@ class Checkout(GraphBusNode):
     I take orders, ask for their price and pass them on. I decide nothing about prices or payment.
     """
 
-    @subscribe(PLACED)
+    @subscribe(PLACED, key="order_id")
     def on_order_placed(self, order: Order) -> None:
         """Ask for the price, and accept the order."""
         quote = self.request(PRICE_ASKED, {"lines": order["lines"]}, timeout_s=1.0)
