@@ -301,7 +301,7 @@ def _describe_failure(error: Exception) -> tuple[str, ExceptionInfo | None, str,
         return str(cast("GraphBusError", error).where or ""), None, "", True
     raised = without_own_frames(error)
     formatted, _ = try_to(lambda: _format_traceback(raised))
-    return (_place_of(error), None, "", True) if formatted is None else (_place_of(error), raised, *formatted)
+    return (place_of(error), None, "", True) if formatted is None else (place_of(error), raised, *formatted)
 
 
 def without_own_frames(error: BaseException) -> ExceptionInfo:
@@ -325,7 +325,7 @@ def _format_traceback(raised: ExceptionInfo) -> tuple[str, bool]:
     return f"{begin}\n  ...\n{end}", is_original
 
 
-def _place_of(error: Exception) -> str:
+def place_of(error: BaseException) -> str:
     """Return `file:line` of the innermost frame in the user's own code, else of the innermost frame outside of GraphBus."""
     place = own = ""
     trace = error.__traceback__

@@ -143,7 +143,8 @@ class GraphSource(ProjectSource):
 
     def failing_places(self, name: str) -> list[str]:
         """Return the places at which a handler has failed."""
-        return [each.letter.place for each in self._letters() if each.letter.subscription == name]
+        letters = [each.letter.place for each in self._letters() if each.letter.subscription == name]
+        return [*letters, *(each.place for each in self._records.all() if each.handler == name)]
 
     def sides(self) -> dict[str, Side]:
         """Return what can be compared: this run, and the traces in its state folder."""

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from graphbus_core.bus.dead_letters import place_of
 from graphbus_core.errors import Place, RunError
 from graphbus_core.errors.system import MOVE_AWAY, UPGRADE, advise_on, reason_of
 from graphbus_core.isolation import attempt
@@ -60,6 +61,7 @@ class TracedDelivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         started: When the handler began, in seconds since the epoch.
         duration_s: How long the handler took; for `async def` this includes waiting.
         error: The exception of the handler as one line; empty if it raised none.
+        place: Where it was raised, `file:line`; empty if that is not known, and in older traces.
         payload: The payload as JSON text; empty unless payloads are recorded.
         key: The value by which the subscription keeps events in order, as text; empty without one, and in older traces.
     """
@@ -79,6 +81,7 @@ class TracedDelivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: str = ""
     payload: str = ""
     key: str = ""
+    place: str = ""
 
 
 Take = Callable[[TracedDelivery], None]
@@ -122,17 +125,19 @@ class Tracer:
 
 
 class HandlerEnd(NamedTuple):
-    """How a handler ended: its outcome, and its exception as one line."""
+    """How a handler ended: its outcome, its exception as one line, and where that was raised."""
 
     outcome: Outcome = "done"
     error: str = ""
+    place: str = ""
 
 
 def describe_end(error: BaseException | None) -> HandlerEnd:
     """Return how a handler ended that raised this exception; None: it returned."""
     if error is None:
         return HandlerEnd()
-    return HandlerEnd("failed" if isinstance(error, Exception) else "interrupted", _error_line(error))
+    outcome: Outcome = "failed" if isinstance(error, Exception) else "interrupted"
+    return HandlerEnd(outcome, _error_line(error), place_of(error))
 
 
 def describe_delivery(handling: Handling, event: Event, ended: HandlerEnd, *, with_payload: bool) -> dict[str, Any]:
@@ -147,8 +152,7 @@ def describe_delivery(handling: Handling, event: Event, ended: HandlerEnd, *, wi
         "published": event.timestamp,
         "handler": handling.name,
         "attempt": handling.attempt,
-        "outcome": ended.outcome,
-        "error": ended.error,
+        **ended._asdict(),
         "payload": _encode_payload(event.payload) if with_payload else "",
         "key": key_of(event, handling.key) if handling.key else "",
     }
