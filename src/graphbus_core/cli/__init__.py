@@ -73,6 +73,9 @@ COMMANDS: dict[str, CommandEntry] = {
         "Show the proposals, votes and commits of a session.",
         "Inspect",
     ),
+    "view": CommandEntry(
+        "graphbus_core.cli.view:view", "Show a trace, a build, a session or a ledger on a page.", "Inspect"
+    ),
     "why": CommandEntry("graphbus_core.cli.decisions:why", "Show which decision of a session wrote a line.", "Inspect"),
     "report": CommandEntry("graphbus_core.cli.report:report", "Write a session as one HTML page.", "Inspect"),
     "replay": CommandEntry(

@@ -385,6 +385,7 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "The settings divide the events of {agent}, but none of its subscriptions has a key to divide them by.",
         "Declare one with `@subscribe(topic, key=...)`, or remove {agent} from [tool.graphbus.runtime.nats.partitions].",
     ),
+    "GBE694": ErrorText("The view cannot show or do this: {reason}.", "{advice}"),
     "GBE695": ErrorText(
         "There is no agent {name} in this graph, so it cannot be run on its own.{suggestion}",
         "Use one of its agents: {known}.",

@@ -73,7 +73,7 @@ class ProjectSource:
         return {}
 
     def compare(self, left: str, right: str) -> Comparison:
-        """Return what is published differently on two sides, by default the last two; raise GBE670 for an unknown name."""
+        """Return what is published differently on two sides, by default the last two; raise GBE691 for an unknown name."""
         return compare_sides(self.sides(), left, right)
 
 

@@ -49,24 +49,29 @@ class FileRecords:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def problem(self) -> str:
-        """Return in a sentence why the file cannot be shown, or what is wrong with it; empty if nothing is."""
+    def is_readable(self) -> bool:
+        """True if the file can be opened and is a trace of a version that this GraphBus knows."""
+        return not self._fault()
+
+    def _fault(self) -> str:
+        """Return in a sentence why the file cannot be shown; empty if it can."""
         try:
             with self._path.open("rb") as file:
-                head, size = file.read(_HEAD_BYTES), os.fstat(file.fileno()).st_size
-                check_version(head, self._path)
-                file.seek(max(0, size - 1))
-                return (
-                    _IS_CUT_OFF
-                    if file.read(1) != b"\n"
-                    else ""
-                    if head.count(b"\n") > 1 or size > len(head)
-                    else _IS_EMPTY
-                )
+                check_version(file.read(_HEAD_BYTES), self._path)
+            return ""
         except RunError as error:
             return f"{error.sentence} {error.hint}"
         except OSError as error:
             return f"The trace cannot be read: {(error.strerror or str(error)).lower()}."
+
+    def problem(self) -> str:
+        """Return in a sentence why the file cannot be shown, or what is missing in it; empty if nothing is."""
+        if fault := self._fault():
+            return fault
+        with self._path.open("rb") as file:
+            handle = file.fileno()
+            is_whole = os.pread(handle, 1, _size(handle) - 1) == b"\n"
+        return _IS_CUT_OFF if not is_whole else _IS_EMPTY if self.bounds() == (0, 0) else ""
 
     def bounds(self) -> tuple[int, int]:
         """Return the numbers of the oldest and the newest delivery; 0 and 0 if there is none."""

@@ -133,14 +133,15 @@ _log = Log("graphbus.http")
 
 
 class Token(NamedTuple):
-    """The token that requests must carry, and a line for the terminal about it; no line for a configured token.
-
-    `is_shown` is True if the token itself is in that line.
-    """
+    """The token that requests must carry, and a line for the terminal about it; no line for a configured token."""
 
     text: str
     notice: str = ""
-    is_shown: bool = False
+
+    @property
+    def is_shown(self) -> bool:
+        """True if the token itself is in the line for the terminal."""
+        return self.text in self.notice
 
 
 def parse_address(text: str, host: str) -> tuple[str, int]:
@@ -196,7 +197,7 @@ def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:
         return Token(_check_token(_read_token_file(root / config.token_file, config.token_file), config.token_file))
     new_token = token_urlsafe(24)
     if sys.stderr.isatty():
-        return Token(new_token, f"token: {new_token} (set {config.token_env or 'token_env'} to keep one)", True)
+        return Token(new_token, f"token: {new_token} (set {config.token_env or 'token_env'} to keep one)")
     if not is_loopback(config.host):
         variable = config.token_env or "that `token_env` names"
         raise UsageError("GBE155", host=config.host, length=_MIN_TOKEN_LENGTH, variable=variable)

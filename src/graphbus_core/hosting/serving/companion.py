@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from secrets import token_urlsafe
 from time import monotonic, sleep
 from typing import NamedTuple, Protocol
 
@@ -20,7 +21,7 @@ from graphbus_core.hosting.metrics import HandlerMetrics, render_metrics
 from graphbus_core.hosting.serving.address import Token, find_token
 from graphbus_core.hosting.serving.pages import Pages
 from graphbus_core.hosting.serving.probes import ProbeServer, Status
-from graphbus_core.model.config import ResolvedRun, RuntimeConfig
+from graphbus_core.model.config import ResolvedRun, RuntimeConfig, ServeConfig
 from graphbus_core.settings import find_root, project_info, resolve_run
 
 _POLL_S = 0.01
@@ -157,3 +158,32 @@ class Servers:
 def _url_host(host: str) -> str:
     """Return a host as a URL writes it: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
+
+
+@contextmanager
+def serve_pages(pages: Pages, config: ServeConfig, what: str) -> Iterator[str]:
+    """Within the block, serve pages without a graph, and yield their address with a token that exists only as long as the block.
+
+    Args:
+        pages: They are closed at the end.
+        config: Host and port.
+        what: The option or command that needs the packages, for messages.
+
+    Raises:
+        RunError: GBE671 when packages are missing, GBE672 when the address cannot be listened on.
+    """
+    require_packages(what, ("starlette", "uvicorn"), extra="serve")
+    from graphbus_core.hosting.serving.app import PageSite
+    from graphbus_core.hosting.serving.server import HttpServer, open_listener
+
+    token = token_urlsafe(24)
+    listener = open_listener(config.host, config.port)
+    site = PageSite(config, token=token, meter=HandlerMetrics(), pages=pages)
+    server = HttpServer(site.app(), config, listener)
+    port = listener.getsockname()[1]
+    server.start()
+    try:
+        yield f"http://{_url_host(config.host)}:{port}/view/?token={token}"
+    finally:
+        pages.close()
+        server.stop()

@@ -1,0 +1,130 @@
+"""What does not change any more as a source of the page: a trace, the artifacts of a build, or a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from secrets import token_hex
+
+from graphbus_core.errors import RunError
+from graphbus_core.hosting.dead_letters import StoredLetter
+from graphbus_core.hosting.serving.pages import Asked, Send
+from graphbus_core.model.artifacts import Artifacts
+from graphbus_core.view.comparing import Side
+from graphbus_core.view.letters import list_letters, read_letters
+from graphbus_core.view.messages import (
+    Bye,
+    DeadLetterList,
+    DeliveryPage,
+    EventTree,
+    Hello,
+    NegotiationPicture,
+    Origin,
+    ReplayOrder,
+    ReplayReport,
+    SourceKind,
+)
+from graphbus_core.view.project import ProjectSource, origin_for
+from graphbus_core.view.pulse import encode_part
+from graphbus_core.view.records import MemoryRecords, Query
+from graphbus_core.view.trace_file import FileRecords
+from graphbus_core.view.trees import Known, Reveal, build_tree
+
+_NO_TRACE = "No trace was recorded here: `graphbus run --trace` writes one."
+_READ_ONLY = "Dead letters are replayed by `graphbus dlq replay`, or on the page of a graph that runs."
+_GOODBYE = "This does not change: nothing more will come."
+
+
+class StillSource(ProjectSource):
+    """A trace, artifacts or a session.
+
+    Args:
+        kind: What of it is shown first.
+        name: Its name for people.
+        artifacts: The graph.
+        folder: The folder of the artifacts.
+        records: The trace; None if there is none.
+        state_dir: Where the dead letters are; None if that is not known.
+        sides: What can be compared.
+        session: The session that is shown first; empty: the last one.
+        redacted: The keys of payloads whose values are never shown.
+        note: What is wrong with it.
+    """
+
+    def __init__(
+        self,
+        kind: SourceKind,
+        name: str,
+        artifacts: Artifacts,
+        folder: str | Path,
+        *,
+        records: FileRecords | None = None,
+        state_dir: Path | None = None,
+        sides: Mapping[str, Side] | None = None,
+        session: str = "",
+        redacted: Sequence[str] = (),
+        note: str = "",
+    ) -> None:
+        super().__init__(artifacts, folder)
+        problem = records.problem() if records is not None else "" if kind == "negotiation" else _NO_TRACE
+        self._records = records if records is not None and records.is_readable() else MemoryRecords()
+        self._state_dir, self._session, self._sides = state_dir, session, dict(sides or {})
+        self._reveal = Reveal(is_recorded=records is not None, redacted=redacted)
+        self.origin = Origin(
+            kind=kind,
+            name=name,
+            server=token_hex(6),
+            is_live=False,
+            has_payloads=records is not None,
+            redacted=tuple(redacted),
+            note=" ".join(filter(None, (note, problem))),
+        )
+
+    def follow(self, asked: Asked, last_id: str, send: Send) -> Callable[[], None]:
+        """Send the first and the last message: nothing will come between them."""
+        del last_id
+        oldest, newest = self._records.bounds()
+        origin = origin_for(self.origin, is_trusted=asked.is_trusted)
+        send(encode_part("hello", Hello(origin=origin, oldest=oldest, newest=newest, interval_s=0.0)))
+        send(encode_part("bye", Bye(reason=_GOODBYE)))
+        send(None)
+        return lambda: None
+
+    def close(self) -> None:
+        """There are no streams to end."""
+
+    def deliveries(self, query: Query) -> DeliveryPage:
+        """Return deliveries of the trace."""
+        return self._records.page(query)
+
+    def tree(self, event_id: str, *, with_payload: bool) -> EventTree:
+        """Return the causal tree of an event; raise GBE685 if it is not in the trace."""
+        letters = list_letters(self._letters(), may_replay=False).letters
+        reveal = self._reveal._replace(is_asked=with_payload)
+        events = [each.letter.event for each in self._letters()]
+        return build_tree(event_id, self._records.tree(event_id), Known(events=events, letters=letters), reveal)
+
+    def _letters(self) -> list[StoredLetter]:
+        return [] if self._state_dir is None else read_letters(self._state_dir)
+
+    def failing_places(self, name: str) -> list[str]:
+        """Return the places of the dead letters of a handler."""
+        return [each.letter.place for each in self._letters() if each.letter.subscription == name]
+
+    def dead_letters(self, *, is_trusted: bool) -> DeadLetterList:
+        """Return the dead letters in the file of the graph; they are not replayed here."""
+        del is_trusted
+        return list_letters(self._letters(), may_replay=False, note=_READ_ONLY)
+
+    def replay(self, order: ReplayOrder) -> ReplayReport:
+        """Refuse: nothing runs here."""
+        del order
+        raise RunError("GBE691", reason="no graph runs here", advice=_READ_ONLY)
+
+    def negotiation(self, session: str) -> NegotiationPicture:
+        """Return a session; raise GBE404 or GBE405 if it cannot be shown."""
+        return super().negotiation(session or self._session)
+
+    def sides(self) -> Mapping[str, Side]:
+        """Return what can be compared."""
+        return self._sides
