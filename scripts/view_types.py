@@ -49,21 +49,23 @@ def _declarations() -> Iterator[str]:
 
 
 def _type(info: inspect.Type) -> str:
+    found = "unknown"
     match info:
         case inspect.StructType():
-            return info.cls.__name__
+            found = info.cls.__name__
         case inspect.LiteralType():
-            return " | ".join(f'"{value}"' for value in info.values)
+            found = " | ".join(f'"{value}"' for value in info.values)
         case inspect.VarTupleType() | inspect.ListType():
-            return f"Array<{_type(info.item_type)}>"
+            found = f"Array<{_type(info.item_type)}>"
         case inspect.TupleType():
-            return f"[{', '.join(map(_type, info.item_types))}]"
+            found = f"[{', '.join(map(_type, info.item_types))}]"
         case inspect.DictType():
-            return f"Record<string, {_type(info.value_type)}>"
+            found = f"Record<string, {_type(info.value_type)}>"
         case inspect.UnionType():
-            return " | ".join(sorted(map(_type, info.types)))
+            found = " | ".join(sorted(map(_type, info.types)))
         case _:
-            return next((name for kind, name in _NAMES.items() if isinstance(info, kind)), "unknown")
+            found = next((name for kind, name in _NAMES.items() if isinstance(info, kind)), found)
+    return found
 
 
 if __name__ == "__main__":

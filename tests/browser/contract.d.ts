@@ -92,6 +92,7 @@ export interface Delivery {
   error: string;
   payload: string;
   key: string;
+  place: string;
   seq: number;
   has_payload: boolean;
 }

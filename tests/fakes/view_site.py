@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import mimetypes
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
@@ -64,7 +64,7 @@ class ViewSite:
 
     def start(self) -> None:
         """Answer, on the same port as before."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), _handler_of(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), type("Handler", (_Handler,), {"site": self}))
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
         Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -110,55 +110,54 @@ def _event(name: str, message: msgspec.Struct) -> bytes:
     return f"event: {name}\ndata: {msgspec.json.encode(message).decode()}\n\n".encode()
 
 
-def _handler_of(site: ViewSite) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
+class _Handler(BaseHTTPRequestHandler):
+    """Answers for `site`, which a subclass sets."""
 
-        def do_GET(self) -> None:
-            path = unquote(urlsplit(self.path).path).removeprefix("/view/")
-            if path == "events":
-                self._stream()
-            elif path == "" or path.startswith("static/"):
-                self._file(STATIC / (path.removeprefix("static/") or "index.html"))
-            elif path == "deliveries" and path not in site.answers:
-                self._json(_page(site.deliveries, parse_qs(urlsplit(self.path).query)))
-            else:
-                self._json(site.answers.get(path, (404, {"title": "Not Found", "detail": f"There is no {path}."})))
+    site: ViewSite
 
-        def do_POST(self) -> None:
-            size = int(self.headers["content-length"])
-            site.orders.append(msgspec.json.decode(self.rfile.read(size)))
-            assert self.headers["x-graphbus-view"] == "1"
-            self._json(site.answers[f"POST {self.path.removeprefix('/view/')}"])
+    def log_message(self, *_: object) -> None:
+        pass
 
-        def _stream(self) -> None:
-            self._head(200, "text/event-stream")
-            try:
-                for event in site.stream():
-                    self.wfile.write(event)
-                    self.wfile.flush()
-            except (BrokenPipeError, ConnectionResetError):
-                pass
-            self.close_connection = True
+    def do_GET(self) -> None:
+        path = unquote(urlsplit(self.path).path).removeprefix("/view/")
+        if path == "events":
+            self._stream()
+        elif path == "" or path.startswith("static/"):
+            self._file(STATIC / (path.removeprefix("static/") or "index.html"))
+        elif path == "deliveries" and path not in self.site.answers:
+            self._json(_page(self.site.deliveries, parse_qs(urlsplit(self.path).query)))
+        else:
+            self._json(self.site.answers.get(path, (404, {"title": "Not Found", "detail": f"There is no {path}."})))
 
-        def _file(self, path: Path) -> None:
-            self._head(200, mimetypes.guess_type(path.name)[0] or "text/html")
-            self.wfile.write(path.read_bytes())
+    def do_POST(self) -> None:
+        size = int(self.headers["content-length"])
+        self.site.orders.append(msgspec.json.decode(self.rfile.read(size)))
+        assert self.headers["x-graphbus-view"] == "1"
+        self._json(self.site.answers[f"POST {self.path.removeprefix('/view/')}"])
 
-        def _json(self, answer: Answer) -> None:
-            status, body = answer if isinstance(answer, tuple) else (200, answer)
-            self._head(status, "application/json")
-            self.wfile.write(msgspec.json.encode(body))
+    def _stream(self) -> None:
+        self._head(200, "text/event-stream")
+        with suppress(BrokenPipeError, ConnectionResetError):
+            for event in self.site.stream():
+                self.wfile.write(event)
+                self.wfile.flush()
+        self.close_connection = True
 
-        def _head(self, status: int, kind: str) -> None:
-            self.send_response(status)
-            self.send_header("content-type", kind)
-            self.send_header("content-security-policy", POLICY)
-            self.send_header("connection", "close")
-            self.end_headers()
+    def _file(self, path: Path) -> None:
+        self._head(200, mimetypes.guess_type(path.name)[0] or "text/html")
+        self.wfile.write(path.read_bytes())
 
-    return Handler
+    def _json(self, answer: Answer) -> None:
+        status, body = answer if isinstance(answer, tuple) else (200, answer)
+        self._head(status, "application/json")
+        self.wfile.write(msgspec.json.encode(body))
+
+    def _head(self, status: int, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-security-policy", POLICY)
+        self.send_header("connection", "close")
+        self.end_headers()
 
 
 def _page(all_of_them: tuple[Delivery, ...], query: Mapping[str, list[str]]) -> DeliveryPage:

@@ -5,7 +5,7 @@
 /** @import { Flow } from "./store.js" */
 /** @import { GraphPicture, Line } from "contract" */
 import { button, fill, h, name, part, s, scrolling, set, words, write } from "./dom.js";
-import { count, counted, duration, rate, shorten } from "./format.js";
+import { count, counted, duration, OUTSIDE, rate, shorten } from "./format.js";
 import { drawingOf } from "./layout.js";
 import { addFlow, still } from "./store.js";
 
@@ -57,6 +57,9 @@ export class GraphView {
     if (store.graph !== this.#graph || wanted !== this.#drawn) this.#build(store.graph, wanted);
     const flows = store.lineFlows(store.graph.lines, route.at);
     const agents = flowsOfAgents(store.flows(route.at));
+    agents.set(OUTSIDE, still());
+    for (const [line, flow] of flows)
+      if (line.source === OUTSIDE) addFlow(agents.get(OUTSIDE) ?? still(), { ...still(), rate: flow.rate }, 1);
     for (const each of this.#arrows) this.#drawArrow(each, flows);
     for (const each of this.#spots) this.#drawSpot(each, agents);
     this.#drawTable(store.graph, agents);
@@ -237,8 +240,8 @@ export class GraphView {
     write(fault, count(Math.round(sum.failed)));
     const faults = sum.failed ? `, ${counted(Math.round(sum.failed), "failure")}` : "";
     const state = { "data-state": stateOf(sum), "aria-pressed": String(filter.agent === spot.name) };
-    set(group, { ...state, "aria-label": `${spot.name}: ${text || "idle"}${faults}` });
-    write(title, `${spot.name}\n${text || "idle"}${faults}`);
+    set(group, { ...state });
+    write(title, `${spot.name}: ${text || "idle"}${faults}`);
   }
 
   /** Each label goes to a place on its line where it covers nothing, or nowhere. @param {Drawing} drawing */

@@ -46,7 +46,7 @@ export function link(route) {
   for (const name of TEXTS) if (route[name]) query.set(name, route[name]);
   for (const name of FILTERS) if (route.filter[name]) query.set(name, route.filter[name]);
   if (route.filter.failed) query.set("failed", "1");
-  if (route.at !== null) query.set("at", route.at.toFixed(3));
+  if (route.at !== null) query.set("at", route.at.toFixed(6));
   if (route.seq !== null) query.set("seq", String(route.seq));
   return `#${route.view}${query.size ? `?${query}` : ""}`;
 }
