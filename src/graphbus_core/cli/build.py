@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,13 +37,14 @@ _OPTIONS = (
     click.option("--resume", "is_resumed", is_flag=True, help="Continue the interrupted session."),
     click.option("--commit", "makes_commits", is_flag=True, help="Make a git commit of each accepted proposal."),
     click.option("--dry-run", is_flag=True, help="Show what would change; write nothing."),
+    click.option("--view", "is_viewed", is_flag=True, help="Show the negotiation on a page while it goes on."),
     click.option("--no-cache", is_flag=True, help="Ask the model again, also where an earlier answer is stored."),
     click.option("--unsafe-verify", is_flag=True, help="Accept changes that cannot be run or tested."),
 )
 
 _NEEDS_AGENTS = (
     *("model", "voters", "intent", "rounds", "max_usd", "is_planned", "is_reviewed", "is_resumed", "makes_commits"),
-    *("no_cache", "unsafe_verify"),
+    *("no_cache", "unsafe_verify", "is_viewed"),
 )
 """Parameters of options that have no effect without `--enable-agents`."""
 
@@ -120,7 +122,7 @@ def negotiate(*, paths: tuple[str, ...], as_json: bool, **options: Any) -> None:
 
 def _run_request(paths: tuple[str, ...], options: dict[str, Any], title: str, *, as_json: bool, **fixed: Any) -> None:
     """Run a build or a negotiation and print its result under the title; with `--plan` print only what it can cost."""
-    is_planned, no_cache = options.pop("is_planned"), options.pop("no_cache")
+    is_planned, no_cache, is_viewed = (options.pop(name) for name in ("is_planned", "no_cache", "is_viewed"))
     request = BuildConfig(paths=paths, use_cache=not no_cache, **options, **fixed)
     if is_planned:
         from graphbus_core.cli.plan import show_plan
@@ -129,7 +131,8 @@ def _run_request(paths: tuple[str, ...], options: dict[str, Any], title: str, *,
         return
     started = time.monotonic()
     if request.enable_agents:
-        result = _run_with_agents(request, console.print_note if as_json else console.print_line)
+        write = console.print_note if as_json else console.print_line
+        result = _run_with_agents(request, write, is_viewed=is_viewed)
     else:
         result = run_build_pipeline(request, on_recovered=_print_recovery)
     if as_json:
@@ -144,8 +147,8 @@ def _run_request(paths: tuple[str, ...], options: dict[str, Any], title: str, *,
         raise result.failure
 
 
-def _run_with_agents(request: BuildConfig, write: Callable[[str], None]) -> BuildResult:
-    """Run a build with a negotiation; each decision is printed as soon as it is made."""
+def _run_with_agents(request: BuildConfig, write: Callable[[str], None], *, is_viewed: bool) -> BuildResult:
+    """Run a build with a negotiation; each decision is printed as soon as it is made, and shown on a page if `is_viewed`."""
     from graphbus_core.bus import MessageBus
     from graphbus_core.cli.live import TOPICS, NegotiationLines
     from graphbus_core.model.messages import Event
@@ -170,13 +173,36 @@ def _run_with_agents(request: BuildConfig, write: Callable[[str], None]) -> Buil
 
     subscription = bus.subscribe(TOPICS, listen)
     try:
-        return run_build_pipeline(request, bus=bus, on_recovered=_print_recovery, backend=backend)
+        with _show_on_page(request, bus.subscribe) if is_viewed else nullcontext():
+            return run_build_pipeline(request, bus=bus, on_recovered=_print_recovery, backend=backend)
     except KeyboardInterrupt:
         console.show_status("")
         console.print_note(_describe_interruption(request, live.session))
         raise
     finally:
         console.show_status("")
+
+
+@contextmanager
+def _show_on_page(request: BuildConfig, subscribe: Callable[[str, Callable[..., None]], object]) -> Iterator[None]:
+    """Within the block, show the negotiation on a page, and print its address; `subscribe` is that of its bus.
+
+    Raises:
+        GraphBusError: The project cannot be read, or a package or a free port is missing.
+    """
+    from graphbus_core import settings
+    from graphbus_core.hosting.serving.companion import serve_pages
+    from graphbus_core.model.config import ServeConfig
+    from graphbus_core.view.building import BuildSource
+    from graphbus_core.view.negotiation import TOPICS
+    from graphbus_core.view.pages import ViewPages
+
+    source = BuildSource(settings.resolve_build(request))
+    subscribe(TOPICS, source.listen)
+    source.pulse.start()
+    with serve_pages(ViewPages(source), ServeConfig(port=0), "--view") as address:
+        console.print_note(f"View at {address}")
+        yield
 
 
 def _print_recovery(note: str) -> None:

@@ -95,12 +95,18 @@ class Board:
     """A negotiation so far. One thread adds its events, any thread asks for the picture.
 
     The event `/Negotiation/SentBack` is handled by `_on_sentback`; one without such a method is ignored.
+
+    Args:
+        cap_usd: The most that it may cost; 0: no limit, or it is not known.
+
+    Attributes:
+        changes: How many events it has taken.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cap_usd: float = 0.0) -> None:
         self._lock = Lock()
         self._cases: dict[str, _Case] = {}
-        self._picture = NegotiationPicture(session="", state="none")
+        self._picture = NegotiationPicture(session="", state="none", cost=Cost(cap_usd=cap_usd))
         self._notes: list[str] = []
         self.changes = 0
 

@@ -72,6 +72,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         outlives_entrypoint: The graph keeps running after the entry point has returned or failed, as in `graphbus dev`.
+        is_view_implied: Nobody has asked for --serve: only the page is told of, by the supervisor.
     """
 
     artifacts: str
@@ -98,6 +99,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     health: str = ""
     is_viewed: bool = False
     views_payloads: bool = False
+    is_view_implied: bool = False
     as_json: bool = False
 
     def refuse_contradictions(self) -> None:
@@ -375,7 +377,12 @@ def _make_servers(
         redacted = settings.resolve_run(RuntimeConfig(artifacts=options.artifacts)).settings.serve.redact
         view = LiveView(with_payloads=options.views_payloads, redacted=redacted)
     server_options = ServerOptions(options.is_served, options.host, options.port, probes, view)
-    servers = Servers(server_options, options.artifacts, lambda line: console.print_note(f"[RUNTIME] {line}"))
+
+    def show(line: str) -> None:
+        if not options.is_view_implied:
+            console.print_note(f"[RUNTIME] {line}")
+
+    servers = Servers(server_options, options.artifacts, show)
     stack.callback(servers.close)
     return (servers.meter,), (servers.run_beside,)
 

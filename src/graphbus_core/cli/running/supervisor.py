@@ -30,6 +30,7 @@ from graphbus_core.cli.running import supervised
 from graphbus_core.cli.running.execution import RunOptions
 from graphbus_core.cli.running.watching import Watcher
 from graphbus_core.errors import GraphBusError, SeveralErrors, UsageError, raise_all
+from graphbus_core.hosting.serving.address import Token, find_token
 from graphbus_core.hosting.signals import SIGNAL_POLL_S, StopRequested, raise_missed_signal, stop_on_signals
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding
@@ -181,6 +182,7 @@ class Supervisor:
         self._pending: _GraphProcess | None = None
         self._current: _GraphProcess | None = None
         self._is_building = self._has_run = False
+        self._page = ""
         self._status: int | None = None
 
     def run(self, first: Save | None = None) -> int:
@@ -192,7 +194,10 @@ class Supervisor:
         Raises:
             UsageError: The first start fails because of its options; GBE164 when files cannot be watched.
         """
-        _export_generated_token(self._options)
+        token = _export_generated_token(self._options)
+        if self._options.is_view_implied:
+            query = f"?token={token.text}" if token.is_shown else ""
+            self._page = f"http://{self._options.host}:{self._options.port}/view/{query}"
         self._spare = _GraphProcess(self._events, ())
         root = os.path.realpath(self._builder.config.root)
         try:
@@ -282,7 +287,8 @@ class Supervisor:
         else:
             watched = ", ".join(map(os.path.relpath, self._builder.request.paths)) or "this folder"
             line = f"Watching {console.sanitize(watched)} {console.style(f'(ready in {duration})', 'dim')}."
-            self._report_save("ready", child.save, *lines, line)
+            link = [f"View at {self._page}"] if self._page else []
+            self._report_save("ready", child.save, *lines, line, *link)
         self._has_run = child.was_ready = True
         child.send("proceed")
         self._spare = self._spare or _GraphProcess(self._events, self._modules)
@@ -342,6 +348,7 @@ class Supervisor:
             "errors": [console.error_as_json(error) for error in save.errors],
             "findings": _as_documents(save.findings),
             "gone": _as_documents(save.gone),
+            **({"view": self._page} if self._page and event == "ready" else {}),
         }
         self._write_report(document, [*_problem_lines(save), *lines])
 
@@ -376,15 +383,19 @@ def _problem_lines(save: Save) -> Iterator[str]:
             yield f"  {console.style('hint:', 'name')} {console.sanitize(finding.hint)}"
 
 
-def _export_generated_token(options: RunOptions) -> None:
-    """Set the environment variable of the token if it had to be generated; otherwise each restart would generate another one."""
+def _export_generated_token(options: RunOptions) -> Token:
+    """Return the token of the server, and set its environment variable if it had to be generated.
+
+    Otherwise each restart would generate another one. Without a server there is none.
+    """
     config = settings.resolve_run(options.request())
     serve = config.settings.serve
-    if options.is_served and serve.token_env:
-        from graphbus_core.hosting.serving.address import find_token
-
-        serve = msgspec.structs.replace(serve, host=options.host or serve.host)
-        token = find_token(serve, settings.find_root([Path(config.artifacts_dir).parent]), Path(config.state_dir))
-        if token.notice:
-            os.environ[serve.token_env] = token.text
+    if not options.is_served or not serve.token_env:
+        return Token("")
+    serve = msgspec.structs.replace(serve, host=options.host or serve.host)
+    token = find_token(serve, settings.find_root([Path(config.artifacts_dir).parent]), Path(config.state_dir))
+    if token.notice:
+        os.environ[serve.token_env] = token.text
+        if not options.is_view_implied:
             console.print_note(f"[RUNTIME] {token.notice}")
+    return token
