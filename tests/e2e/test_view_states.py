@@ -75,7 +75,7 @@ def breaks_off(site: ViewSite, went: Visit) -> None:
 
 
 def starts_again(site: ViewSite, went: Visit) -> None:
-    site.restart_as("two")
+    site.restart_as(f"after {site.picture.origin.server}")
     went.waits_for("#notice", "restarted")
 
 
@@ -204,7 +204,7 @@ def test_the_page_comes_back_by_itself(site: ViewSite, go: Go) -> None:
 
 
 def test_a_server_that_restarts_takes_the_past_with_it(site: ViewSite, go: Go) -> None:
-    went = opens(site, go, "graph")
+    went = opens(site, go, "restarted")
     site.deliveries = ()
     starts_again(site, went)
     went.waits_for(".list", "No events yet")
@@ -216,9 +216,9 @@ def test_the_stream_moves_the_figures_and_colours_what_fails(site: ViewSite, go:
     node = went.page.locator('.node[data-name="Payments"]')
     assert node.get_attribute("data-state") == "bad"
     assert re.fullmatch(r"Payments: \d+/s · 4 waiting 1\.50 s, 30 failures", node.locator("title").text_content())
-    assert went.page.locator('.edge[data-state="bad"]').count() == 1
+    assert went.page.locator('.arrow .edge[data-state="bad"]').count() == 1
     assert (
-        went.page.locator('.edge[data-verdict="unknown"]').evaluate("(e) => getComputedStyle(e).strokeDasharray")
+        went.page.locator('.arrow .edge[data-verdict="unknown"]').evaluate("(e) => getComputedStyle(e).strokeDasharray")
         != "none"
     )
     assert went.text("#trouble").endswith("failures")
@@ -346,7 +346,7 @@ def test_a_hundred_agents_stay_readable(site: ViewSite, go: Go) -> None:
     went.page.keyboard.press("/")
     went.page.keyboard.type("crane03")
     went.page.keyboard.press("Enter")
-    went.waits_for('.node[data-name="Crane03"][data-focus="true"]')
+    went.waits_for('.node[data-name="Crane03"][data-focus]')
     assert 2 <= went.page.locator(".node").count() <= 12
     sizes = went.page.locator(".node .name").evaluate_all(
         "(all) => all.map((each) => each.getBoundingClientRect().height)"

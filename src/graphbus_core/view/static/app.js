@@ -78,6 +78,7 @@ export class App {
     try {
       this.store.graph = await ask("graph");
       await this.#loadNewest();
+      if (!this.store.isLive) this.letters.count();
       return true;
     } catch (error) {
       const isRefused = error instanceof Refusal && [401, 403].includes(error.status);
@@ -135,6 +136,7 @@ export class App {
   /** @param {Tick} tick */
   #tick(tick) {
     this.store.take(tick);
+    this.letters.count();
     if (tick.negotiation) this.negotiation.reset();
     this.invalidate();
   }
@@ -266,8 +268,8 @@ export class App {
       const view = /** @type {View} */ (each.getAttribute("data-view"));
       set(each, { "aria-current": view === here ? "page" : null, href: link({ ...kept, view }) });
     }
-    set(part("letter-count"), { hidden: !store.deadLetters });
-    write(part("letter-count"), store.deadLetters);
+    set(part("letter-count"), { hidden: !store.letterCount });
+    write(part("letter-count"), store.letterCount);
     this.#drawNotice();
   }
 

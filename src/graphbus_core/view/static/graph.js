@@ -14,6 +14,7 @@ const MOST_SHARP = 40;
 const MOST_MOVING = 60;
 const LETTER = 6.7;
 const LEAST_SCALE = 0.82;
+const LEAST_ON_A_PHONE = 0.7;
 const MARGIN = 16;
 
 /** @typedef {{ arrow: Arrow, path: Element, moving: Element | null, text: Element | null, title: Element }} DrawnArrow */
@@ -70,7 +71,7 @@ export class GraphView {
     const { route } = this.app;
     this.#graph = graph;
     this.#drawn = wanted;
-    const drawing = drawingOf(graph, route, (this.canvas.clientWidth || 900) / LEAST_SCALE);
+    const drawing = drawingOf(graph, route, (this.canvas.clientWidth || 900) / this.#leastScale());
     this.#fillTools(graph, drawing);
     fill(this.legend, legend(this.app.store.isLive));
     if (!graph.agents.length) {
@@ -83,7 +84,7 @@ export class GraphView {
     this.#placeLabels(drawing);
     this.#fit(svg);
     this.#near("");
-    this.canvas.scrollTo(0, 0);
+    this.canvas.scrollTo((this.canvas.scrollWidth - this.canvas.clientWidth) / 2, 0);
   }
 
   /** @param {Drawing} drawing */
@@ -104,11 +105,15 @@ export class GraphView {
     );
   }
 
+  #leastScale() {
+    return this.canvas.clientWidth < 400 ? LEAST_ON_A_PHONE : LEAST_SCALE;
+  }
+
   /** Give the drawing the size of what is in it. @param {SVGSVGElement} svg */
   #fit(svg) {
     const { x, y, width, height } = svg.getBBox();
     const box = { x: x - MARGIN, y: y - MARGIN, width: width + 2 * MARGIN, height: height + 2 * MARGIN };
-    const scale = Math.min(1.1, Math.max(LEAST_SCALE, (this.canvas.clientWidth - 2) / box.width));
+    const scale = Math.min(1.1, Math.max(this.#leastScale(), (this.canvas.clientWidth - 2) / box.width));
     const size = { width: Math.round(box.width * scale), height: Math.round(box.height * scale) };
     set(svg, { viewBox: [box.x, box.y, box.width, box.height].map(Math.round).join(" "), ...size });
   }
@@ -244,21 +249,23 @@ export class GraphView {
     write(title, `${spot.name}: ${text || "idle"}${faults}`);
   }
 
-  /** Each label goes to a place on its line where it covers nothing, or nowhere. @param {Drawing} drawing */
+  /** Each label goes beside its line, to where it covers nothing, or nowhere. @param {Drawing} drawing */
   #placeLabels(drawing) {
-    const taken = drawing.spots.map(({ x, y, width, height }) => ({ x: x - 4, y: y - 4, width: width + 8, height: height + 8 }));
-    for (const { arrow, path, text } of this.#arrows) {
-      if (!text) continue;
+    const taken = drawing.spots.map(({ x, y, width, height }) => ({ x: x - 4, y: y - 6, width: width + 8, height: height + 9 }));
+    const lines = this.#arrows.map(({ path }) => pointsOf(/** @type {SVGPathElement} */ (path)));
+    const isPhone = this.#leastScale() < LEAST_SCALE;
+    const [left, right] = [Math.min(...drawing.spots.map(({ x }) => x)), Math.max(...drawing.spots.map(({ x, width }) => x + width))];
+    const isInside = (/** @type {Box} */ box) => !isPhone || (box.x >= left && box.x + box.width <= right);
+    for (const dot of lines.flat()) taken.push({ x: dot.x - 3, y: dot.y - 3, width: 6, height: 6 });
+    this.#arrows.forEach(({ arrow, text }, index) => {
+      if (!text) return;
       const [topic = ""] = arrow.lines.map((line) => line.topic).filter(Boolean);
-      const width = (Math.min(topic.length, 24) + 9) * LETTER;
-      const curve = /** @type {SVGPathElement} */ (path);
-      const length = curve.getTotalLength();
-      const places = [0.5, 0.4, 0.6, 0.3, 0.7].map((share) => curve.getPointAtLength(length * share));
-      const boxes = places.map(({ x, y }) => ({ x: x - width / 2, y: y - 16, width, height: 16, middle: x }));
-      const free = boxes.find((box) => !taken.some((other) => overlap(box, other)));
-      set(text, { hidden: !free, x: free?.middle, y: free && free.y + 11 });
+      const width = (Math.min(topic.length, 24) + 8) * LETTER;
+      const free = places(lines[index] ?? [], width).find((box) => isInside(box) && !taken.some((other) => overlap(box, other)));
+      set(text, { hidden: !free, x: free && free.x + (free.isLeft ? width : 0), y: free && free.y + 12, "data-end": free?.isLeft });
+      write(text, `${shorten(topic, 24)}  00.0/s`);
       if (free) taken.push(free);
-    }
+    });
   }
 
   /** @param {GraphPicture} graph @param {Drawing} drawing */
@@ -383,6 +390,22 @@ const tip = (state) =>
     },
     s("path.tip", { "data-state": state, d: "M0 0L8 4L0 8z" }),
   );
+
+/** Points along a line, its ends left out. @param {SVGPathElement} path */
+function pointsOf(path) {
+  const length = path.getTotalLength();
+  return Array.from({ length: 25 }, (_, index) => path.getPointAtLength((length * (index + 1)) / 26));
+}
+
+/** Where a label may go: the middle of its line first, and to the right of it before the left. @param {DOMPoint[]} points @param {number} width */
+function places(points, width) {
+  const near = [...points.keys()].sort((one, other) => Math.abs(one - 12) - Math.abs(other - 12)).map((index) => points[index]);
+  const at = (/** @type {number} */ right, /** @type {number} */ down, isLeft = false) =>
+    near.flatMap((dot) => (dot ? [{ x: dot.x + right, y: dot.y + down, isLeft }] : []));
+  const beside = [9, 22, 36].flatMap((far) => [...at(far, -8), ...at(-width - far, -8, true)]);
+  const found = [...beside, ...at(-width / 2, -20), ...at(-width / 2, 5)];
+  return found.map((each) => ({ ...each, width, height: 15 }));
+}
 
 /** @typedef {{ x: number, y: number, width: number, height: number }} Box */
 /** @param {Box} one @param {Box} other */

@@ -42,7 +42,16 @@ export class LettersView {
 
   draw() {
     const wanted = this.app.store.deadLetters;
-    if (wanted === this.#asked || this.#isBusy) return;
+    if (wanted !== this.#asked && !this.#isBusy) this.#loadAt(wanted);
+  }
+
+  /** Load the list once, for its length. */
+  count() {
+    if (this.#asked < 0) this.#loadAt(this.app.store.deadLetters);
+  }
+
+  /** @param {number} wanted */
+  #loadAt(wanted) {
     this.#asked = wanted;
     this.#load();
   }
@@ -51,6 +60,8 @@ export class LettersView {
     if (!this.#list) fill(this.body, h("p.quiet", "Loading …"));
     try {
       this.#list = await ask("dead-letters");
+      this.app.store.letters = { kept: this.#list?.total ?? 0, counted: this.#asked };
+      this.app.invalidate();
       this.#fill();
     } catch (error) {
       fill(this.body, words("The dead letters are not here", this.app.explain(error).join(" ")));

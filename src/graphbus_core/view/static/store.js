@@ -46,6 +46,8 @@ export class Store {
   leftOut = 0;
   queued = 0;
   deadLetters = 0;
+  /** How many dead letters were kept, and how many the server had counted, when the list was loaded. */
+  letters = { kept: 0, counted: 0 };
   /** The oldest delivery that the server can still give is older than those here. */
   hasOlder = false;
   /** The newest deliveries are here; otherwise some of the past. */
@@ -68,6 +70,10 @@ export class Store {
     return this.#clock.told + (performance.now() - this.#clock.when) / 1000;
   }
 
+  get letterCount() {
+    return this.letters.kept + this.deadLetters - this.letters.counted;
+  }
+
   /** Forget what happened: another server, or the same one started again. */
   clear() {
     this.forgetDeliveries();
@@ -75,6 +81,7 @@ export class Store {
     this.#totals.clear();
     this.#clock = { told: 0, when: 0 };
     this.leftOut = this.queued = this.deadLetters = 0;
+    this.letters = { kept: 0, counted: 0 };
   }
 
   forgetDeliveries() {

@@ -42,8 +42,8 @@ export class TimeView {
     );
     fill(
       part("time"),
-      h("div.transport", h("span.joined", this.pause, this.back, this.ahead), this.place),
-      h("div.strip", strip, this.range),
+      h("span.joined", this.pause, this.back, this.ahead),
+      h("div.strip", strip, this.place, this.range),
       this.figures,
       this.filter,
     );
@@ -56,7 +56,7 @@ export class TimeView {
     const isHeld = route.at !== null;
     write(this.pause, !store.isLive ? "To the end" : isHeld ? "Go on" : "Pause");
     set(this.pause, { disabled: !store.isLive && !isHeld });
-    write(this.place, route.at !== null ? clock(route.at) : store.isLive ? "now" : "the end");
+    write(this.place, route.at !== null ? clock(route.at) : store.isLive ? "the last 2 minutes" : "the whole record");
     this.#drawStrip();
     this.#drawFigures();
     this.#showFilter();
@@ -87,7 +87,7 @@ export class TimeView {
     const entries = [
       ["Deliveries", store.isLive ? `${rate(sum.rate)}/s` : count(sum.delivered)],
       ["Waiting", count(sum.waiting + (route.at === null ? store.queued : 0))],
-      ["Dead letters", count(store.deadLetters)],
+      ["Dead letters", count(store.letterCount)],
     ];
     const wanted = JSON.stringify([entries, failed, isOn, store.isLive]);
     if (this.figures.getAttribute("data-wanted") === wanted) return;
