@@ -23,6 +23,8 @@ _MOST_SEARCHED = 256 << 20
 """So many bytes are searched for one page at most."""
 _AROUND_EVENT = 64 << 20
 """How far from the last delivery that was found the others of its tree are looked for."""
+_LONGEST_LINE = 8 << 20
+"""A longer line is left out: the largest payload makes a shorter one."""
 _HEAD_BYTES = 200
 
 _IS_CUT_OFF = "The trace ends in the middle of a delivery, which is not shown: it was cut off, or is being written."
@@ -174,22 +176,26 @@ def _decode(lines: Iterator[_Placed]) -> Iterator[Found]:
 
 def _backward(handle: int, end: int, needle: bytes = b"") -> Iterator[_Placed]:
     """Yield the whole lines that end before `end`, the last first; with a needle only those that contain it."""
-    rest = b""
+    rest, is_too_long = b"", False
     while end > 0:
         start = max(0, end - _BLOCK_BYTES)
-        block = os.pread(handle, end - start, start) + rest
-        lines = block.split(b"\n")
+        block = os.pread(handle, end - start, start)
+        if is_too_long:
+            block = block[: block.rfind(b"\n") + 1]
+        is_too_long = is_too_long and not block
+        data = block + rest
+        lines = data.split(b"\n")
         # The first piece may be the end of a line that begins in the block before; the last has no line end.
-        rest = lines[0] if start else b""
-        if len(rest) > _MOST_SEARCHED:
-            return
-        if not needle or needle in block:
-            offset = start + len(block)
+        rest = lines[0] if start and not is_too_long else b""
+        if not needle or needle in data:
+            offset = start + len(data)
             for line in reversed(lines[1:] if start else lines):
                 offset -= len(line)
                 if line and (not needle or needle in line):
                     yield _Placed(offset, line)
                 offset -= 1
+        if len(rest) > _LONGEST_LINE:
+            rest, is_too_long = b"", True
         end = start
 
 
@@ -204,5 +210,5 @@ def _forward(handle: int, start: int, needle: bytes = b"") -> Iterator[_Placed]:
                 yield _Placed(offset, line)
             is_inside = False
             offset += len(line) + 1
-        if len(rest) > _MOST_SEARCHED:
-            return
+        if len(rest) > _LONGEST_LINE or (is_inside and not lines):
+            offset, rest, is_inside = offset + len(rest), b"", True

@@ -288,7 +288,7 @@ class Supervisor:
             watched = ", ".join(map(os.path.relpath, self._builder.request.paths)) or "this folder"
             line = f"Watching {console.sanitize(watched)} {console.style(f'(ready in {duration})', 'dim')}."
             link = [f"View at {self._page}"] if self._page else []
-            self._report_save("ready", child.save, *lines, line, *link)
+            self._report_save("ready", child.save, *lines, *link, line)
         self._has_run = child.was_ready = True
         child.send("proceed")
         self._spare = self._spare or _GraphProcess(self._events, self._modules)
