@@ -13,8 +13,8 @@ import pytest
 from graphbus_core import connect
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.metrics import HandlerMetrics
-from graphbus_core.hosting.serving.workers import Workers
 from graphbus_core.hosting.serving.probes import ProbeServer, Status
+from graphbus_core.hosting.serving.workers import Workers
 from tests.fakes.http_site import read_all
 from tests.patience import PATIENCE_S
 
