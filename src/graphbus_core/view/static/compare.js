@@ -51,7 +51,7 @@ export class CompareView {
   /** @param {Comparison} found */
   #fill(found) {
     if (found.choices.length < 2) {
-      const hint = ["Give two traces or two builds: ", h("code", "graphbus view trace.jsonl --with old/trace.jsonl"), "."];
+      const hint = ["Give two traces or two builds: ", h("code", "graphbus view old/trace.jsonl trace.jsonl"), "."];
       fill(this.body, words("Nothing to compare", found.note || hint));
       return;
     }
