@@ -119,7 +119,7 @@ class BuildSource(ProjectSource):
     def replay(self, order: ReplayOrder) -> ReplayReport:
         """Refuse: nothing runs here."""
         del order
-        raise RunError("GBE691", reason="no graph runs here", advice=_NOTHING_RUNS)
+        raise RunError("GBE694", reason="no graph runs here", advice=_NOTHING_RUNS)
 
     def negotiation(self, session: str) -> NegotiationPicture:
         """Return the negotiation so far, or a session of the past."""

@@ -52,7 +52,7 @@ def compare_sides(sides: Mapping[str, Side], left: str, right: str) -> Compariso
         right: The name of the other side; empty: the last one.
 
     Raises:
-        RunError: GBE691 for an unknown name.
+        RunError: GBE694 for an unknown name.
     """
     names = list(sides)
     choices = tuple(Choice(name=name, title=name) for name in names)
@@ -62,7 +62,7 @@ def compare_sides(sides: Mapping[str, Side], left: str, right: str) -> Compariso
     for name in chosen:
         if name not in sides:
             reason = f"there is no trace {name!r} to compare{did_you_mean(name, names)}"
-            raise RunError("GBE691", reason=reason, advice=f"Choose from {', '.join(names)}.")
+            raise RunError("GBE694", reason=reason, advice=f"Choose from {', '.join(names)}.")
     before, after = (_collect(sides[name]) for name in chosen)
     topics = sorted({*before, *after})
     found = {topic: tuple(_differences(topic, before.get(topic), after.get(topic))) for topic in topics}

@@ -357,7 +357,7 @@ class LedgerSource(ProjectSource):
     def tree(self, event_id: str, *, with_payload: bool) -> EventTree:
         """Return the causal tree of an event; raise GBE685 if it is not in the ledger."""
         self._look()
-        letters = list_letters(self._last.letters, may_replay=False).letters
+        letters = list_letters(self._last.letters, root=self.root, may_replay=False).letters
         reveal = self._reveal._replace(is_asked=with_payload)
         return build_tree(event_id, self._records.tree(event_id), Known(letters=letters), reveal)
 
@@ -365,9 +365,9 @@ class LedgerSource(ProjectSource):
         """Return the dead letters of the ledger; they are not replayed here."""
         del is_trusted
         self._look()
-        return list_letters(self._last.letters, may_replay=False, note=_READ_ONLY)
+        return list_letters(self._last.letters, root=self.root, may_replay=False, note=_READ_ONLY)
 
     def replay(self, order: ReplayOrder) -> ReplayReport:
         """Refuse: a ledger is only read."""
         del order
-        raise RunError("GBE691", reason="a ledger is only read here", advice=_READ_ONLY)
+        raise RunError("GBE694", reason="a ledger is only read here", advice=_READ_ONLY)

@@ -27,9 +27,11 @@ def read_letters(state_dir: Path) -> list[StoredLetter]:
     return (attempt(read)[0] or []) if path.exists() else []
 
 
-def list_letters(letters: Sequence[StoredLetter], *, may_replay: bool, note: str = "") -> DeadLetterList:
-    """Return these letters as the page lists them, the newest first."""
-    shown = sorted((show_letter(each.letter, each.replays) for each in letters), key=lambda each: -each.at)
+def list_letters(
+    letters: Sequence[StoredLetter], *, root: str | Path, may_replay: bool, note: str = ""
+) -> DeadLetterList:
+    """Return these letters as the page lists them, the newest first; places are relative to the project at `root`."""
+    shown = sorted((show_letter(each.letter, root, each.replays) for each in letters), key=lambda each: -each.at)
     return DeadLetterList(letters=tuple(shown[:MOST_LETTERS]), total=len(shown), may_replay=may_replay, note=note)
 
 
@@ -38,7 +40,12 @@ def letter_id(letter: BusLetter) -> str:
     return f"{letter.event.event_id}~{letter.subscription}"
 
 
-def show_letter(letter: BusLetter, replays: int = 0) -> DeadLetter:
+def shorten_place(place: str, root: str | Path) -> str:
+    """Return `file:line` relative to the project at `root` if it is in it, else unchanged."""
+    return place.removeprefix(f"{root}/")
+
+
+def show_letter(letter: BusLetter, root: str | Path, replays: int = 0) -> DeadLetter:
     """Return a dead letter as the page shows it."""
     return DeadLetter(
         id=letter_id(letter),
@@ -48,7 +55,7 @@ def show_letter(letter: BusLetter, replays: int = 0) -> DeadLetter:
         handler=letter.subscription,
         reason=letter.reason,
         error=letter.error,
-        place=letter.place,
+        place=shorten_place(letter.place, root),
         traceback=letter.traceback,
         attempts=letter.attempts,
         first_at=letter.first_timestamp or letter.timestamp,

@@ -99,6 +99,7 @@ class GraphSource(ProjectSource):
             redacted=tuple(reveal.redacted),
         )
         self._counting = Counting(graph)
+        recorder.root = str(self.root)
         self._shown = 0
         self._replaying = Lock()
         self.pulse = Pulse(self.origin.server, self._hello, self._tick)
@@ -178,7 +179,7 @@ class GraphSource(ProjectSource):
                 )
                 for each in planned
             ],
-            letters=[show_letter(each.letter, each.replays) for each in letters],
+            letters=[show_letter(each.letter, self.root, each.replays) for each in letters],
             running=[(event.event_id, name) for event, name in running],
         )
         return build_tree(event_id, found, known, self._reveal._replace(is_asked=with_payload))
@@ -187,7 +188,7 @@ class GraphSource(ProjectSource):
 
     def dead_letters(self, *, is_trusted: bool) -> DeadLetterList:
         """Return the dead letters that are kept, newest first."""
-        return list_letters(self._letters(), may_replay=is_trusted)
+        return list_letters(self._letters(), root=self.root, may_replay=is_trusted)
 
     def _letters(self) -> list[StoredLetter]:
         """Return the letters of the bus and those of the file that the bus does not have, each once."""

@@ -71,7 +71,7 @@ def _open_folder(path: Path, other: str) -> Source:
     place = _place_of(path, store.load(path))
     if place.ledger and (place.state_dir / STATE_FILE).exists():
         return _open_ledger(place.ledger if "://" in place.ledger else str(place.state_dir / STATE_FILE), place)
-    traces = find_traces(place.state_dir)
+    traces = find_traces(place.state_dir, place.folder.resolve().parent)
     sides: dict[str, Side] = {**traces}
     if other:
         sides = {str(path): place.artifacts, other: _side_of(other)}
@@ -90,7 +90,7 @@ def _open_folder(path: Path, other: str) -> Source:
 def _open_trace(path: Path, other: str) -> Source:
     """Open a trace file, with the graph that lies beside it."""
     place = _find_place(_artifacts_beside(path))
-    records = FileRecords(path)
+    records = FileRecords(path, str(place.folder.resolve().parent))
     sides: dict[str, Side] = {**find_traces(path.parent)}
     if other:
         sides = {str(path): records, other: _side_of(other)}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from graphbus_core import store
 from graphbus_core.model.artifacts import AgentsArtifact, Artifacts, GraphArtifact, TopicsArtifact
 from graphbus_core.view.comparing import Side, compare_sides
 from graphbus_core.view.drawing import Verdicts, draw_graph, read_verdicts
@@ -31,6 +32,7 @@ class ProjectSource:
 
     Attributes:
         origin: What the page shows.
+        root: The folder of the project.
     """
 
     origin: Origin
@@ -38,6 +40,8 @@ class ProjectSource:
     def __init__(self, artifacts: Artifacts, folder: str | Path) -> None:
         self.artifacts = artifacts
         self.folder = Path(folder)
+        manifest = artifacts.manifest
+        self.root = Path(store.project_root(folder, manifest) if manifest else self.folder.parent).resolve()
 
     def graph(self, *, is_trusted: bool) -> GraphPicture:
         """Return the drawing of the graph."""
@@ -55,7 +59,7 @@ class ProjectSource:
 
     def source_text(self, name: str) -> SourceText:
         """Return the text of `Agent.method`; raise GBE620 or GBE621 if there is none."""
-        return read_source(name, self.artifacts, self.folder, self.failing_places(name))
+        return read_source(name, self.artifacts, self.root, self.failing_places(name))
 
     def failing_places(self, name: str) -> list[str]:
         """Return the places at which a handler has failed, `file:line`."""
@@ -73,7 +77,7 @@ class ProjectSource:
         return {}
 
     def compare(self, left: str, right: str) -> Comparison:
-        """Return what is published differently on two sides, by default the last two; raise GBE691 for an unknown name."""
+        """Return what is published differently on two sides, by default the last two; raise GBE694 for an unknown name."""
         return compare_sides(self.sides(), left, right)
 
 

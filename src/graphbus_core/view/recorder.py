@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 from graphbus_core.hosting.instruments.trace import HandlerEnd, TracedDelivery, describe_delivery, describe_end
 from graphbus_core.hosting.metrics import HandlerRun
 from graphbus_core.model.messages import Event
+from graphbus_core.view.letters import shorten_place
 from graphbus_core.view.messages import Delivery
 from graphbus_core.view.records import MemoryRecords
 from graphbus_core.view.trees import REDACTED, is_redacted
@@ -38,6 +39,7 @@ class Recorder:
 
     Attributes:
         note: Takes a run that has ended without an exception. It is quick, and safe from any thread.
+        root: The folder of the project, to which places are relative.
     """
 
     def __init__(self, records: MemoryRecords, *, with_payloads: bool = False, redacted: Collection[str] = ()) -> None:
@@ -47,6 +49,7 @@ class Recorder:
         self._done: deque[HandlerRun] = deque(maxlen=INBOX)
         self._failed: deque[_Ended] = deque(maxlen=INBOX)
         self.note = self._done.append
+        self.root = ""
 
     def note_failure(self, run: HandlerRun, error: BaseException | None) -> None:
         """Take a run that has ended with an exception, of which only the text is kept: its frames may hold much."""
@@ -66,6 +69,7 @@ class Recorder:
         facts = describe_delivery(run.handling, event, ended, with_payload=self._with_payloads)
         if len(facts["payload"]) > _LARGEST_PAYLOAD:
             facts["payload"] = ""
+        facts["place"] = shorten_place(ended.place, self.root)
         if facts["key"] and is_redacted(run.handling.key, self._redacted):
             facts["key"] = REDACTED
         return TracedDelivery(**facts, started=epoch + run.since, duration_s=run.until - run.since)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from graphbus_core import settings, store
+from graphbus_core import settings
 from graphbus_core.errors import GraphBusError, RunError, did_you_mean
 from graphbus_core.model.agent import AgentDefinition, MethodSpec
 from graphbus_core.model.artifacts import Artifacts
@@ -19,13 +19,13 @@ _NO_HISTORY = "It is not known which decisions wrote these lines: {reason}"
 _LONGEST = 400
 
 
-def read_source(name: str, artifacts: Artifacts, folder: str | Path, places: Sequence[str] = ()) -> SourceText:
+def read_source(name: str, artifacts: Artifacts, root: Path, places: Sequence[str] = ()) -> SourceText:
     """Return the text of a method, and who decided its lines.
 
     Args:
         name: `Agent.method`.
         artifacts: What was built.
-        folder: The folder of the artifacts.
+        root: The folder of the project.
         places: The places of failures, `file:line`.
 
     Raises:
@@ -33,7 +33,6 @@ def read_source(name: str, artifacts: Artifacts, folder: str | Path, places: Seq
     """
     agent, method = _find_method(name, artifacts)
     span, manifest = method.span, artifacts.manifest
-    root = Path(store.project_root(folder, manifest) if manifest else Path(folder).parent).resolve()
     path = (root / span.path).resolve()
     empty = SourceText(name=name, file=span.path, first=span.line, lines=())
     if not path.is_relative_to(root):

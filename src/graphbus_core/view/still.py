@@ -99,7 +99,7 @@ class StillSource(ProjectSource):
 
     def tree(self, event_id: str, *, with_payload: bool) -> EventTree:
         """Return the causal tree of an event; raise GBE685 if it is not in the trace."""
-        letters = list_letters(self._letters(), may_replay=False).letters
+        letters = list_letters(self._letters(), root=self.root, may_replay=False).letters
         reveal = self._reveal._replace(is_asked=with_payload)
         events = [each.letter.event for each in self._letters()]
         return build_tree(event_id, self._records.tree(event_id), Known(events=events, letters=letters), reveal)
@@ -114,12 +114,12 @@ class StillSource(ProjectSource):
     def dead_letters(self, *, is_trusted: bool) -> DeadLetterList:
         """Return the dead letters in the file of the graph; they are not replayed here."""
         del is_trusted
-        return list_letters(self._letters(), may_replay=False, note=_READ_ONLY)
+        return list_letters(self._letters(), root=self.root, may_replay=False, note=_READ_ONLY)
 
     def replay(self, order: ReplayOrder) -> ReplayReport:
         """Refuse: nothing runs here."""
         del order
-        raise RunError("GBE691", reason="no graph runs here", advice=_READ_ONLY)
+        raise RunError("GBE694", reason="no graph runs here", advice=_READ_ONLY)
 
     def negotiation(self, session: str) -> NegotiationPicture:
         """Return a session; raise GBE404 or GBE405 if it cannot be shown."""

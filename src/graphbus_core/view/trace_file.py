@@ -15,6 +15,7 @@ import msgspec
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.instruments.trace import FILE, PREVIOUS_FILE, TracedDelivery, check_version
 from graphbus_core.isolation import attempt
+from graphbus_core.view.letters import shorten_place
 from graphbus_core.view.messages import Delivery, DeliveryPage
 from graphbus_core.view.records import LARGEST_TREE, Found, Query, names_event
 
@@ -46,10 +47,12 @@ class FileRecords:
 
     Args:
         path: The file.
+        root: The folder of the project, to which places are relative.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, root: str = "") -> None:
         self._path = path
+        self._root = root
 
     def is_readable(self) -> bool:
         """True if the file can be opened and is a trace of a version that this GraphBus knows."""
@@ -96,7 +99,7 @@ class FileRecords:
             shown.reverse()
         first, last = (shown[0].seq, shown[-1].seq) if shown else (query.after or end + 1, query.after or end + 1)
         return DeliveryPage(
-            deliveries=tuple(shown),
+            deliveries=tuple(map(self._shorten, shown)),
             has_older=has_more if not query.after else first > oldest > 0,
             has_newer=has_more if query.after else last < newest,
             oldest=oldest,
@@ -115,7 +118,13 @@ class FileRecords:
             root = start.delivery.correlation_id
             before = list(_near(_backward(handle, start.delivery.seq - 1, root.encode()), root, start.delivery.seq))
             after = list(_near(_forward(handle, start.delivery.seq, root.encode()), root, start.delivery.seq))
-        return [*reversed(before), start, *after][:LARGEST_TREE]
+        found = [*reversed(before), start, *after][:LARGEST_TREE]
+        return [each._replace(delivery=self._shorten(each.delivery)) for each in found]
+
+    def _shorten(self, delivery: Delivery) -> Delivery:
+        """Return a delivery whose place is relative to the project."""
+        place = shorten_place(delivery.place, self._root) if self._root else delivery.place
+        return delivery if place == delivery.place else msgspec.structs.replace(delivery, place=place)
 
     @staticmethod
     def _find(lines: Iterator[_Placed], event_id: str) -> Iterator[Found]:
@@ -130,9 +139,11 @@ class FileRecords:
                     yield delivery
 
 
-def find_traces(state_dir: Path) -> dict[str, FileRecords]:
-    """Return file name -> the traces of a graph, the older one first."""
-    return {name: FileRecords(state_dir / name) for name in (PREVIOUS_FILE, FILE) if (state_dir / name).is_file()}
+def find_traces(state_dir: Path, root: str | Path = "") -> dict[str, FileRecords]:
+    """Return file name -> the traces of a graph, the older one first; `root` is the folder of the project."""
+    return {
+        name: FileRecords(state_dir / name, str(root)) for name in (PREVIOUS_FILE, FILE) if (state_dir / name).is_file()
+    }
 
 
 def _size(handle: int) -> int:
