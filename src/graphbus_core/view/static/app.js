@@ -51,11 +51,7 @@ export class App {
     this.letters = new LettersView(this);
     this.negotiation = new NegotiationView(this);
     this.compare = new CompareView(this);
-    this.stream = new Stream({
-      hello: (hello) => this.#hello(hello),
-      tick: (tick) => this.#tick(tick),
-      state: (state) => this.#turn(state),
-    });
+    this.stream = new Stream({ hello: (hello) => this.#hello(hello), tick: (tick) => this.#tick(tick), state: (state) => this.#turn(state) });
   }
 
   async start() {
@@ -320,10 +316,7 @@ export class App {
     if (state.condition === "refused")
       return words(
         "This page needs its token",
-        [
-          state.words,
-          " Open the link that the server has printed; it holds the token of this run. A server that was restarted has a new one.",
-        ],
+        [state.words, " Open the link that the server has printed; it holds the token of this run. A server that was restarted has a new one."],
         state.hint && h("p.quiet", state.hint),
         again,
       );

@@ -5,14 +5,7 @@
 import { fill, h, name, part, words } from "./dom.js";
 import { ask } from "./stream.js";
 
-const KINDS = {
-  added: "only right",
-  removed: "only left",
-  count: "how often",
-  fields: "fields",
-  handlers: "handlers",
-  failures: "failures",
-};
+const KINDS = { added: "only right", removed: "only left", count: "how often", fields: "fields", handlers: "handlers", failures: "failures" };
 
 export class CompareView {
   #asked = "?";

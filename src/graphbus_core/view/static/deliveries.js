@@ -129,11 +129,9 @@ export class DeliveryList {
           agent.handlers.map((each) =>
             h(
               "li",
-              button(
-                h("code", each.name.slice(agent.name.length + 1)),
-                () => this.app.go({ view: "event", id: "", seq: null, source: each.name }),
-                { class: "link" },
-              ),
+              button(h("code", each.name.slice(agent.name.length + 1)), () => this.app.go({ view: "event", id: "", seq: null, source: each.name }), {
+                class: "link",
+              }),
               h("span.quiet", " hears ", name(each.topics.join(", "))),
             ),
           ),
@@ -146,10 +144,7 @@ export class DeliveryList {
 
 /** @param {Delivery} each */
 function mark(each) {
-  const [sign, text] = { done: ["✓", "done"], failed: ["✗", "failed"], interrupted: ["◌", "interrupted"] }[each.outcome] ?? [
-    "?",
-    each.outcome,
-  ];
+  const [sign, text] = { done: ["✓", "done"], failed: ["✗", "failed"], interrupted: ["◌", "interrupted"] }[each.outcome] ?? ["?", each.outcome];
   return h("span.sign", { role: "img", "aria-label": text ?? "" }, sign);
 }
 

@@ -62,8 +62,7 @@ export class EventView {
       this.#tree = tree;
       this.#fill(tree);
     } catch (error) {
-      if (wanted === this.#asked && !this.#tree)
-        fill(this.body, this.#head(), words("This event is not here", this.app.explain(error).join(" ")));
+      if (wanted === this.#asked && !this.#tree) fill(this.body, this.#head(), words("This event is not here", this.app.explain(error).join(" ")));
     }
   }
 
@@ -202,14 +201,7 @@ function bars(row, from, to) {
     if (before) drawn.push(line(each.attempt > 1 ? "pause" : "wait", before, each.started));
     const width = Math.max(0.6, at(each.started + each.duration_s) - at(each.started));
     drawn.push(
-      s("rect", {
-        class: `run ${each.outcome}`,
-        x: percent(Math.min(99.4, at(each.started))),
-        y: 4,
-        width: percent(width),
-        height: 12,
-        rx: 2,
-      }),
+      s("rect", { class: `run ${each.outcome}`, x: percent(Math.min(99.4, at(each.started))), y: 4, width: percent(width), height: 12, rx: 2 }),
     );
     before = each.started + each.duration_s;
   }
@@ -217,10 +209,7 @@ function bars(row, from, to) {
     if (each.at) drawn.push(line("pause", before, each.at), s("circle.planned", { cx: percent(at(each.at)), cy: 10, r: 4 }));
   }
   if (row.isRunning)
-    drawn.push(
-      line("wait", before, to),
-      s("rect.run.running", { x: percent(at(before)), y: 4, width: percent(99 - at(before)), height: 12, rx: 2 }),
-    );
+    drawn.push(line("wait", before, to), s("rect.run.running", { x: percent(at(before)), y: 4, width: percent(99 - at(before)), height: 12, rx: 2 }));
   for (const each of row.dead) drawn.push(s("text.cross", { x: percent(Math.min(98, at(each.at))), y: 15 }, "✕"));
   if (!row.handler && !row.dead.length && row.event.published)
     drawn.push(s("circle.birth", { cx: percent(at(row.event.published)), cy: 10, r: 3.5 }));

@@ -59,8 +59,7 @@ export class GraphView {
     const flows = store.lineFlows(store.graph.lines, route.at);
     const agents = flowsOfAgents(store.flows(route.at));
     agents.set(OUTSIDE, still());
-    for (const [line, flow] of flows)
-      if (line.source === OUTSIDE) addFlow(agents.get(OUTSIDE) ?? still(), { ...still(), rate: flow.rate }, 1);
+    for (const [line, flow] of flows) if (line.source === OUTSIDE) addFlow(agents.get(OUTSIDE) ?? still(), { ...still(), rate: flow.rate }, 1);
     for (const each of this.#arrows) this.#drawArrow(each, flows);
     for (const each of this.#spots) this.#drawSpot(each, agents);
     this.#drawTable(store.graph, agents);
@@ -93,11 +92,7 @@ export class GraphView {
     this.#spots = drawing.spots.map((spot, index) => this.#spot(spot, index));
     return s(
       "svg.graph",
-      {
-        role: "group",
-        "aria-label": `${counted(drawing.spots.length, "node")}; arrow keys walk`,
-        "data-dense": drawing.arrows.length > MOST_SHARP,
-      },
+      { role: "group", "aria-label": `${counted(drawing.spots.length, "node")}; arrow keys walk`, "data-dense": drawing.arrows.length > MOST_SHARP },
       s("defs", ["idle", "live", "warn", "bad"].map(tip)),
       this.#arrows.map((each) => each.path.parentNode),
       this.#spots.map((each) => each.group),
@@ -190,12 +185,9 @@ export class GraphView {
 
   /** Arrow keys go from a node to the nearest one in their direction. @param {KeyboardEvent} event */
   #walk(event) {
-    const turn = /** @type {Record<string, [number, number]>} */ ({
-      ArrowLeft: [-1, 0],
-      ArrowRight: [1, 0],
-      ArrowUp: [0, -1],
-      ArrowDown: [0, 1],
-    })[event.key];
+    const turn = /** @type {Record<string, [number, number]>} */ ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] })[
+      event.key
+    ];
     const from = this.#spots.find((each) => each.group === document.activeElement);
     if (!turn || !from) return;
     event.preventDefault();
@@ -236,9 +228,7 @@ export class GraphView {
     const sum = still();
     for (const agent of spot.agents) addFlow(sum, agents.get(agent) ?? still(), 1);
     const { filter } = this.app.route;
-    const text = [spot.isGroup ? counted(spot.agents.length, "agent") : "", sumText(sum, this.app.store.isLive)]
-      .filter(Boolean)
-      .join(" · ");
+    const text = [spot.isGroup ? counted(spot.agents.length, "agent") : "", sumText(sum, this.app.store.isLive)].filter(Boolean).join(" · ");
     write(figures, text);
     set(load, { width: sum.waiting ? Math.min(1, Math.log10(sum.waiting + 1) / 5) * (spot.width - 2) : 0 });
     set(mark, { hidden: sum.failed < 0.5 });
@@ -330,9 +320,7 @@ export class GraphView {
     if (this.rateHead) write(this.rateHead, this.app.store.isLive ? "A second" : "Deliveries");
     const rows = graph.agents.map((agent) => {
       const flow = agents.get(agent.name) ?? still();
-      const targets = graph.lines
-        .filter((line) => line.source === agent.name)
-        .map((line) => `${line.target}${line.topic && ` (${line.topic})`}`);
+      const targets = graph.lines.filter((line) => line.source === agent.name).map((line) => `${line.target}${line.topic && ` (${line.topic})`}`);
       return h(
         "tr",
         h("th", { scope: "row" }, name(agent.name)),
@@ -378,16 +366,7 @@ const stateOf = (sum) => (sum.failed >= 0.5 || sum.dead ? "bad" : sum.retrying ?
 const tip = (state) =>
   s(
     "marker",
-    {
-      id: `tip-${state}`,
-      viewBox: "0 0 8 8",
-      refX: 7,
-      refY: 4,
-      markerWidth: 8,
-      markerHeight: 8,
-      orient: "auto",
-      markerUnits: "userSpaceOnUse",
-    },
+    { id: `tip-${state}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto", markerUnits: "userSpaceOnUse" },
     s("path.tip", { "data-state": state, d: "M0 0L8 4L0 8z" }),
   );
 
@@ -423,10 +402,7 @@ function distance(from, to, [across, down]) {
 function legend(isLive) {
   const sample = (/** @type {Record<string, string>} */ state) =>
     s("svg", { width: 30, height: 12, viewBox: "0 0 30 12", "aria-hidden": "true" }, s("path.edge.plain", { d: "M1 6H29", ...state }));
-  const wide = ["under 1", "1", "10", "100", "1,000"].map((text, index) => [
-    { "data-width": String(index + 1), "data-state": "live" },
-    text,
-  ]);
+  const wide = ["under 1", "1", "10", "100", "1,000"].map((text, index) => [{ "data-width": String(index + 1), "data-state": "live" }, text]);
   /** @type {[Record<string, string>, string][]} */
   const entries = [
     [{ "data-width": "1", "data-state": "idle" }, "idle"],

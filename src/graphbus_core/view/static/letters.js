@@ -112,10 +112,7 @@ export class LettersView {
         "div.head",
         h("h3", name(each.handler || "no handler"), h("span.quiet", " got ", name(each.topic))),
         came?.outcome !== "handled" &&
-          button("Replay", () => this.#confirm([each], 1), {
-            disabled: !mayReplay,
-            "aria-label": `Replay ${each.topic} to ${each.handler}`,
-          }),
+          button("Replay", () => this.#confirm([each], 1), { disabled: !mayReplay, "aria-label": `Replay ${each.topic} to ${each.handler}` }),
       ),
       h("p.error", each.error || REASONS[each.reason]),
       h(
@@ -141,13 +138,7 @@ export class LettersView {
       ? [name(one.topic), " goes to ", name(one.handler), " once more."]
       : [`${counted(total, "event")} go to their handlers once more.`];
     const text = ["What a handler did before it failed may happen twice, such as a payment or a mail."];
-    if (
-      !(await this.app.confirm(
-        one ? "Replay this event?" : `Replay ${counted(total, "event")}?`,
-        [h("p", what), h("p.quiet", text)],
-        "Replay",
-      ))
-    )
+    if (!(await this.app.confirm(one ? "Replay this event?" : `Replay ${counted(total, "event")}?`, [h("p", what), h("p.quiet", text)], "Replay")))
       return;
     await this.#replay(letters);
   }
@@ -158,11 +149,7 @@ export class LettersView {
     const chosen = letters.length ? letters : (this.#list?.letters ?? []);
     try {
       /** @type {ReplayReport} */
-      const report = await order("dead-letters/replay", {
-        ids: letters.map((each) => each.id),
-        every: !letters.length,
-        confirmed: true,
-      });
+      const report = await order("dead-letters/replay", { ids: letters.map((each) => each.id), every: !letters.length, confirmed: true });
       for (const each of chosen) this.#kept.set(each.id, each);
       for (const each of report.replayed) this.#replayed.set(each.id, each);
       const handled = report.replayed.filter((each) => each.outcome === "handled").length;

@@ -49,11 +49,7 @@ export class NegotiationView {
   /** @param {NegotiationPicture} picture */
   #fill(picture) {
     if (picture.state === "none") {
-      const hint = [
-        "Start one with ",
-        h("code", "graphbus build agents/ --enable-agents --view"),
-        ": its proposals appear here as they are made.",
-      ];
+      const hint = ["Start one with ", h("code", "graphbus build agents/ --enable-agents --view"), ": its proposals appear here as they are made."];
       fill(this.body, words("No negotiation", picture.note || hint, picture.note ? h("p", hint) : null, this.#sessions(picture)));
       return;
     }
@@ -101,9 +97,7 @@ export class NegotiationView {
   /** @param {ProposalPicture} each */
   #proposal(each) {
     const climbs =
-      each.climbs.length > 1
-        ? each.climbs.map((rungs, index) => [h("span.quiet", `attempt ${index + 1} `), ladder(rungs)])
-        : each.climbs.map(ladder);
+      each.climbs.length > 1 ? each.climbs.map((rungs, index) => [h("span.quiet", `attempt ${index + 1} `), ladder(rungs)]) : each.climbs.map(ladder);
     const refused = each.climbs.at(-1)?.find((rung) => rung.status === "failed");
     const turn = (/** @type {any} */ event) => (event.target.open ? this.#open.add(each.id) : this.#open.delete(each.id));
     return h(
@@ -147,13 +141,7 @@ export class NegotiationView {
         h(
           "ul.votes",
           each.votes.map((vote) =>
-            h(
-              "li",
-              h("span", { class: `decision ${vote.decision}` }, vote.decision),
-              " ",
-              name(vote.evaluator),
-              h("span.quiet", ` ${vote.reason}`),
-            ),
+            h("li", h("span", { class: `decision ${vote.decision}` }, vote.decision), " ", name(vote.evaluator), h("span.quiet", ` ${vote.reason}`)),
           ),
         ),
         each.steps.length > 0 &&

@@ -30,8 +30,7 @@ export class SourceView {
       const text = await ask(`source/${encodeURIComponent(handler)}`);
       if (handler === this.#asked) this.#fill(text);
     } catch (error) {
-      if (handler === this.#asked)
-        fill(this.box, this.#head(handler, ""), words("The source is not here", this.app.explain(error).join(" ")));
+      if (handler === this.#asked) fill(this.box, this.#head(handler, ""), words("The source is not here", this.app.explain(error).join(" ")));
     }
     if (handler === this.#asked) this.box.focus({ preventScroll: innerWidth > 1100 });
   }
@@ -87,13 +86,7 @@ function decision(each) {
   return h(
     "li",
     h("p", h("b", each.proposal), " ", each.title),
-    h(
-      "p.quiet",
-      `${lines}, by `,
-      name(each.agent),
-      ` in session ${each.session}`,
-      each.commit && [", commit ", h("code", each.commit.slice(0, 10))],
-    ),
+    h("p.quiet", `${lines}, by `, name(each.agent), ` in session ${each.session}`, each.commit && [", commit ", h("code", each.commit.slice(0, 10))]),
     each.reason && h("p", each.reason),
     each.consensus && h("p.quiet", each.consensus),
     each.votes.length > 0 &&

@@ -191,8 +191,7 @@ export class Store {
       if (bar) Object.assign(bar, { delivered: bar.delivered + delivered, failed: bar.failed + failed });
     };
     const counted = this.isLive ? (this.bins[0]?.second ?? Number.POSITIVE_INFINITY) : Number.POSITIVE_INFINITY;
-    for (const each of this.deliveries)
-      if (each.started >= from && each.started < counted) put(each.started, 1, Number(each.outcome !== "done"));
+    for (const each of this.deliveries) if (each.started >= from && each.started < counted) put(each.started, 1, Number(each.outcome !== "done"));
     if (this.isLive) for (const bin of this.bins) if (bin.second >= from) put(bin.second, bin.delivered, bin.failed);
     return bars;
   }

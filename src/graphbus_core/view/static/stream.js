@@ -39,11 +39,7 @@ export async function ask(path, options = {}) {
  * @returns {Promise<T>}
  */
 export const order = (path, body) =>
-  ask(path, {
-    method: "POST",
-    headers: { "Content-Type": "application/json", "X-GraphBus-View": "1" },
-    body: JSON.stringify(body),
-  });
+  ask(path, { method: "POST", headers: { "Content-Type": "application/json", "X-GraphBus-View": "1" }, body: JSON.stringify(body) });
 
 export class Stream {
   /** @type {EventSource | null} */

@@ -23,14 +23,7 @@ export class TimeView {
     this.bars = s("path.bars");
     this.faults = s("path.faults");
     this.cursor = s("line.cursor", { y1: 0, y2: HEIGHT });
-    this.range = h("input", {
-      type: "range",
-      min: 0,
-      max: 1000,
-      value: 1000,
-      "aria-label": "Moment",
-      input: () => this.#scrub(),
-    });
+    this.range = h("input", { type: "range", min: 0, max: 1000, value: 1000, "aria-label": "Moment", input: () => this.#scrub() });
     this.figures = h("dl.figures");
     this.filter = h("form.filter", { "aria-label": "Filter", submit: (event) => event.preventDefault(), change: () => this.#filter() });
     const strip = s(
@@ -40,13 +33,7 @@ export class TimeView {
       this.faults,
       this.cursor,
     );
-    fill(
-      part("time"),
-      h("span.joined", this.pause, this.back, this.ahead),
-      h("div.strip", strip, this.place, this.range),
-      this.figures,
-      this.filter,
-    );
+    fill(part("time"), h("span.joined", this.pause, this.back, this.ahead), h("div.strip", strip, this.place, this.range), this.figures, this.filter);
   }
 
   draw() {
@@ -139,11 +126,7 @@ export class TimeView {
           ),
         ),
       ),
-      h(
-        "label",
-        h("span", "Key"),
-        h("input", { name: "key", type: "search", placeholder: "every key", autocomplete: "off", spellcheck: "false" }),
-      ),
+      h("label", h("span", "Key"), h("input", { name: "key", type: "search", placeholder: "every key", autocomplete: "off", spellcheck: "false" })),
       button("Clear", () => this.app.go({ filter: ALL }), { id: "clear" }),
     );
   }
