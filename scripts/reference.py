@@ -1,4 +1,4 @@
-"""Generates the pages on errors, configuration, commands and rules, the tree in docs/architecture.md,
+"""Generates the pages on errors, configuration, commands, rules and the live view, the tree in docs/architecture.md,
 the requirements of the protocol, and the changelog.
 
 Without options the pages are written; `--check` only compares and fails when one is out of date.
@@ -15,7 +15,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
@@ -25,11 +26,13 @@ from graphbus_core.build import BUILD, STATIC
 from graphbus_core.cli import COMMANDS, graphbus
 from graphbus_core.compiler.rules import REGISTER as RULES
 from graphbus_core.errors.register import REGISTER
+from graphbus_core.hosting.instruments.trace import TracedDelivery
 from graphbus_core.model import config
 from graphbus_core.model.powers import Powers
 from graphbus_core.negotiation.gbnp.requirements import REQUIREMENTS, SECTIONS
 from graphbus_core.pipeline import Pipeline
 from graphbus_core.runtime import PIPELINE as RUNTIME
+from graphbus_core.view import messages
 
 ROOT = Path(__file__).resolve().parent.parent
 UNRELEASED = "<!-- unreleased: made from changes/ by scripts/reference.py -->"
@@ -77,6 +80,11 @@ NAMED = (
 """Tables whose last name the user chooses."""
 
 
+VIEW_INTRO = """\
+What the page of [the live view](view.md) reads, for your own tools. On a loopback address reading needs no token, except
+payloads. A request with the token has the header `Authorization: Bearer TOKEN`, or the cookie that `GET /view/?token=TOKEN`
+sets; a `POST` with the cookie also needs the header `X-GraphBus-View: 1`. Fields may be added in later versions.
+"""
 ERRORS_INTRO = """\
 Each error has a code, a sentence that says what happened, the place (`file:line`) if there is one, and a hint. Errors go to
 stderr without a traceback; with `--json` they are one JSON document on stdout. The family decides the
@@ -363,11 +371,51 @@ def purpose(path: Path) -> str:
     return re.split(r"(?<=[a-z)`\]])[.;] ", paragraph + " ", maxsplit=1)[0].strip().removesuffix(".")
 
 
+def view_page() -> str:
+    """Every message of the live view with its fields."""
+    endpoints = inspect.cleandoc(messages.__doc__ or "").split("\n\n")[1]
+    parts = ["# The API of the live view\n", MADE, VIEW_INTRO, f"```text\n{inspect.cleandoc(endpoints)}\n```\n"]
+    kinds = [each for each in vars(messages).values() if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    for kind in (each for each in kinds if each.__module__ == messages.__name__ and each is not messages.Message):
+        parts.append(
+            f"## {kind.__name__}\n\n{inspect.cleandoc(kind.__doc__ or '').partition('Attributes:')[0].strip()}\n"
+        )
+        parts.append("| field | type | meaning |\n|---|---|---|")
+        meanings = (
+            attributes(kind) if kind is not messages.Delivery else {**attributes(TracedDelivery), **attributes(kind)}
+        )
+        hints = get_type_hints(kind)
+        for field in msgspec.structs.fields(kind):
+            row = (f"`{field.name}`", f"`{json_type(hints[field.name])}`", meanings.get(field.name, ""))
+            parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def json_type(kind: Any) -> str:
+    """A type as JSON has it, in the notation of TypeScript."""
+    simple = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null", Any: "any"}
+    if kind in simple:
+        return simple[kind]
+    if get_origin(kind) is Literal:
+        return " | ".join(f'"{choice}"' for choice in get_args(kind))
+    if get_origin(kind) is dict:
+        return f"{{[name: string]: {json_type(get_args(kind)[1])}}}"
+    if get_origin(kind) is tuple:
+        of = [json_type(each) for each in get_args(kind) if each is not Ellipsis]
+        is_list = Ellipsis in get_args(kind)
+        return (f"({of[0]})[]" if " " in of[0] else f"{of[0]}[]") if is_list else f"[{', '.join(of)}]"
+    if get_origin(kind) in (Union, UnionType):
+        return " | ".join(map(json_type, get_args(kind)))
+    return str(kind.__name__)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "docs/errors.md": errors_page,
     "docs/configuration.md": configuration_page,
     "docs/cli.md": cli_page,
     "docs/rules/index.md": rules_page,
+    "docs/view-api.md": view_page,
     "docs/architecture.md": architecture_page,
     "docs/protocol/specification.md": specification_page,
     "CHANGELOG.md": changelog,
