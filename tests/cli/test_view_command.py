@@ -7,11 +7,12 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -274,6 +275,12 @@ def test_view_without_agents_that_negotiate_is_refused(project: Path, capsys: py
 def test_a_ledger_in_a_file_is_shown_and_not_changed(project: Path) -> None:
     assert main(["run", "--ledger", "sqlite", *SELL]) == 0
     path = project / ".graphbus/state/state.sqlite3"
+
+    def rows() -> list[str]:
+        with closing(sqlite3.connect(path)) as connection:
+            return list(connection.iterdump())
+
+    before = rows()
     with shown("view", str(path)) as view:
         assert view.get("graph")["origin"]["kind"] == "ledger"
         assert comes_true(lambda: len(view.get("deliveries")["deliveries"]) == 2)
@@ -284,7 +291,9 @@ def test_a_ledger_in_a_file_is_shown_and_not_changed(project: Path) -> None:
         }
         tree = view.get(f"event/{found[1]['event_id']}?payload=1")
         assert {each["topic"] for each in tree["events"]} == {"/Goods/Sold", "/Stock/Counted"}
+        assert view.get("dead-letters")["letters"] == []
         assert view.end() == 0
+    assert rows() == before
 
 
 @pytest.mark.slow
