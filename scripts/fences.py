@@ -17,9 +17,9 @@ from typing import Any
 
 from pymdownx.superfences import SuperFencesException
 
-from graphbus_core.cli.report.graph import Box, Pair, Way, lay_out_graph
 from graphbus_core.compiler.project import Project
 from graphbus_core.model.config import ResolvedBuild, Settings
+from graphbus_core.view.layout import Box, Pair, Way, lay_out_graph
 from scripts.transcript import commands
 
 ROOT = Path(__file__).resolve().parent.parent

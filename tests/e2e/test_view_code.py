@@ -70,6 +70,13 @@ def test_it_makes_no_markup_from_text_and_names_no_other_host() -> None:
         assert found == [], path.name
 
 
+def test_its_colours_are_those_of_the_report() -> None:
+    report = (ROOT / "src" / "graphbus_core" / "cli" / "report" / "style.css").read_text(encoding="utf-8")
+    view = (STATIC / "face.css").read_text(encoding="utf-8")
+    colours = re.compile(r"(--\w+(?:-\w+)?): (light-dark\([^)]*\));")
+    assert dict(colours.findall(view)) == dict(colours.findall(report))
+
+
 def test_it_stays_small() -> None:
     lines = [line.strip() for path in STATIC.iterdir() for line in path.read_text(encoding="utf-8").splitlines()]
     code = [line for line in lines if line and not line.startswith(("/*", "*", "//", "<!--"))]
