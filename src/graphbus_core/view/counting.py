@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from time import time
+from time import monotonic, time
 
 import msgspec
 
@@ -12,6 +12,9 @@ from graphbus_core.bus.routes import LiveSubscription
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.model.topics import matches
 from graphbus_core.view.messages import Counts
+
+_LEDGER_S = 1.0
+"""The ledger is asked at most that often."""
 
 
 class Counting:
@@ -22,6 +25,8 @@ class Counting:
         self._dead: Counter[str] = Counter()
         self._letters_seen = 0
         self._last: dict[str, Counts] = {}
+        self._in_ledger: dict[str, dict[str, int]] = {}
+        self._asked_at = 0.0
 
     def counts(self, *, every: bool) -> dict[str, Counts]:
         """Return `Agent.method <- /Topic` -> its counts, only those that have changed since the last call unless `every`."""
@@ -67,10 +72,9 @@ class Counting:
 
     def _counts_of_ledger(self, counts: dict[str, Counts]) -> dict[str, Counts]:
         """Return the counts with what waits in the ledger; it counts by handler, so the first subscription of each has it all."""
-        states: dict[str, dict[str, int]] = defaultdict(dict)
-        for metric in self._graph.ledger_metrics():
-            for labels, value in metric.samples if metric.name == "graphbus_ledger_deliveries" else ():
-                states[labels["graphbus_handler"]][labels["state"]] = int(value)
+        if monotonic() - self._asked_at > _LEDGER_S:
+            self._in_ledger, self._asked_at = self._ask_ledger(), monotonic()
+        states = dict(self._in_ledger)
         found: dict[str, Counts] = {}
         for name, each in counts.items():
             state = states.pop(name.partition(" <- ")[0], {})
@@ -79,6 +83,14 @@ class Counting:
                 each, waiting=each.waiting + waiting, retrying=each.retrying + retrying, dead=max(each.dead, dead)
             )
         return found
+
+    def _ask_ledger(self) -> dict[str, dict[str, int]]:
+        """Return handler -> state -> how many deliveries are in it."""
+        states: dict[str, dict[str, int]] = defaultdict(dict)
+        for metric in self._graph.ledger_metrics():
+            for labels, value in metric.samples if metric.name == "graphbus_ledger_deliveries" else ():
+                states[labels["graphbus_handler"]][labels["state"]] = int(value)
+        return states
 
 
 def _name_of(subscription: LiveSubscription) -> str:

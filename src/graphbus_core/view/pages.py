@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from graphbus_core.errors import GraphBusError, RunError
+from graphbus_core.errors.system import reason_of
 from graphbus_core.hosting.serving.pages import Answer, Asked, Send
 from graphbus_core.hosting.serving.problems import MEDIA_TYPE, ProblemDetails, make_problem, problem_of
 from graphbus_core.view.messages import (
@@ -100,6 +101,8 @@ class ViewPages:
         except GraphBusError as error:
             detail = make_problem(422, error.sentence, code=error.code, hint=error.hint)
             return _answer_problem(problem_of(error) or detail)
+        except OSError as error:  # such as a trace that was deleted meanwhile
+            return _answer_problem(make_problem(422, f"What is shown cannot be read any more: {reason_of(error)}."))
 
     def _tree(self, asked: Asked, event_id: str) -> EventTree:
         with_payload = asked.query.get("payload") == "1"

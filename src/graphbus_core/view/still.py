@@ -9,6 +9,7 @@ from secrets import token_hex
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.dead_letters import StoredLetter
 from graphbus_core.hosting.serving.pages import Asked, Send
+from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import Artifacts
 from graphbus_core.view.comparing import Side
 from graphbus_core.view.letters import list_letters, read_letters
@@ -83,7 +84,7 @@ class StillSource(ProjectSource):
     def follow(self, asked: Asked, last_id: str, send: Send) -> Callable[[], None]:
         """Send the first and the last message: nothing will come between them."""
         del last_id
-        oldest, newest = self._records.bounds()
+        oldest, newest = attempt(self._records.bounds)[0] or (0, 0)  # the file may be gone: the next request says so
         origin = origin_for(self.origin, is_trusted=asked.is_trusted)
         send(encode_part("hello", Hello(origin=origin, oldest=oldest, newest=newest, interval_s=0.0)))
         send(encode_part("bye", Bye(reason=_GOODBYE)))

@@ -228,6 +228,28 @@ def test_a_board_follows_a_proposal_to_its_end() -> None:
     assert case.title == "fix <it>"
 
 
+# --- what is gone ---
+
+
+def test_a_trace_that_is_deleted_while_it_is_shown_is_told_in_words(tmp_path: Path) -> None:
+    from graphbus_core.hosting.serving.pages import Asked
+    from graphbus_core.view.pages import ViewPages
+    from graphbus_core.view.still import StillSource
+    from graphbus_core.view.trace_file import FileRecords
+
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(b'{"trace_version":1}\n' + msgspec.json.encode(traced(1)) + b"\n")
+    pages = ViewPages(StillSource("trace", "trace.jsonl", EMPTY, tmp_path, records=FileRecords(path)))
+    assert pages.answer(Asked("GET", "deliveries", {})).status == 200
+    path.unlink()
+    answer = pages.answer(Asked("GET", "deliveries", {}))
+    assert answer.status == 422
+    assert b"cannot be read any more" in answer.body
+    parts: list[bytes | None] = []
+    pages.follow(Asked("GET", "events", {}), "", parts.append)
+    assert parts[-1] is None
+
+
 # --- comparisons ---
 
 
