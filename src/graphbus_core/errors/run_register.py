@@ -386,7 +386,6 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "Declare one with `@subscribe(topic, key=...)`, or remove {agent} from [tool.graphbus.runtime.nats.partitions].",
     ),
     "GBE694": ErrorText("The view cannot show or do this: {reason}.", "{advice}"),
-    "GBE694": ErrorText("The view cannot show or do this: {reason}.", "{advice}"),
     "GBE695": ErrorText(
         "There is no agent {name} in this graph, so it cannot be run on its own.{suggestion}",
         "Use one of its agents: {known}.",

@@ -41,8 +41,8 @@ def letter_id(letter: BusLetter) -> str:
 
 
 def shorten_place(place: str, root: str | Path) -> str:
-    """Return `file:line` relative to the project at `root` if it is in it, else unchanged."""
-    return place.removeprefix(f"{root}/")
+    """Return `file:line` relative to the project at `root` if it is in it, else unchanged; an empty root is not known."""
+    return place.removeprefix(f"{root}/") if str(root) else place
 
 
 def show_letter(letter: BusLetter, root: str | Path, replays: int = 0) -> DeadLetter:

@@ -123,7 +123,7 @@ class FileRecords:
 
     def _shorten(self, delivery: Delivery) -> Delivery:
         """Return a delivery whose place is relative to the project."""
-        place = shorten_place(delivery.place, self._root) if self._root else delivery.place
+        place = shorten_place(delivery.place, self._root)
         return delivery if place == delivery.place else msgspec.structs.replace(delivery, place=place)
 
     @staticmethod
