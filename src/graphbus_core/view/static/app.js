@@ -195,6 +195,22 @@ export class App {
     throw error;
   }
 
+  /**
+   * Ask, and fill a box with the answer, or with why there is none.
+   * @template T
+   * @param {Element} box @param {string} path @param {string} title of the words if there is none
+   * @param {(found: T) => void} show @param {() => boolean} [isWanted] whether the reader is still there
+   */
+  async show(box, path, title, show, isWanted = () => true) {
+    try {
+      /** @type {T} */
+      const found = await ask(path);
+      if (isWanted()) show(found);
+    } catch (error) {
+      if (isWanted()) fill(box, words(title, this.explain(error).join(" ")));
+    }
+  }
+
   /** Say something in passing. @param {string} text */
   say(text) {
     write(part("said"), text);

@@ -3,7 +3,6 @@
 /** @import { App } from "./app.js" */
 /** @import { Choice, Comparison } from "contract" */
 import { fill, h, name, part, words } from "./dom.js";
-import { ask } from "./stream.js";
 
 const KINDS = { added: "only right", removed: "only left", count: "how often", fields: "fields", handlers: "handlers", failures: "failures" };
 
@@ -27,18 +26,8 @@ export class CompareView {
     const wanted = new URLSearchParams({ left, right }).toString();
     if (wanted === this.#asked) return;
     this.#asked = wanted;
-    this.#load(wanted);
-  }
-
-  /** @param {string} wanted */
-  async #load(wanted) {
-    try {
-      /** @type {Comparison} */
-      const found = await ask(`compare?${wanted}`);
-      if (wanted === this.#asked) this.#fill(found);
-    } catch (error) {
-      fill(this.body, words("This cannot be compared", this.app.explain(error).join(" ")));
-    }
+    const isWanted = () => wanted === this.#asked;
+    this.app.show(this.body, `compare?${wanted}`, "This cannot be compared", (/** @type {Comparison} */ found) => this.#fill(found), isWanted);
   }
 
   /** @param {Comparison} found */

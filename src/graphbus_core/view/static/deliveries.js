@@ -2,7 +2,7 @@
 
 /** @import { App } from "./app.js" */
 /** @import { Delivery } from "contract" */
-import { button, fill, h, name, set, words, write } from "./dom.js";
+import { button, fill, h, line, list, name, set, words, write } from "./dom.js";
 import { clock, count, counted, duration, short } from "./format.js";
 import { flowsOfAgents } from "./graph.js";
 import { still } from "./store.js";
@@ -77,26 +77,16 @@ export class DeliveryList {
 
   /** @param {Delivery} each */
   #row(each) {
-    const trouble = each.error ? h("span.error", each.error) : null;
-    return h(
-      "li",
-      h(
-        "button",
-        {
-          type: "button",
-          class: "row",
-          "data-outcome": each.outcome,
-          "data-seq": each.seq,
-          "aria-current": this.app.route.seq === each.seq ? "true" : null,
-          click: () => this.app.go({ view: "event", id: each.event_id, seq: each.seq, at: each.started, source: "" }),
-        },
-        h("span.what", mark(each), name(each.handler)),
-        h("span.took", duration(each.duration_s)),
-        h("span.where", name(each.topic), each.key && [" · ", name(each.key)], each.attempt > 1 && ` · attempt ${each.attempt}`),
-        h("span.when", clock(each.started)),
-        trouble,
-      ),
-    );
+    const isHere = this.app.route.seq === each.seq;
+    const open = () => this.app.go({ view: "event", id: each.event_id, seq: each.seq, at: each.started, source: "" });
+    const content = [
+      h("span.what", mark(each), name(each.handler)),
+      h("span.took", duration(each.duration_s)),
+      h("span.where", name(each.topic), each.key && [" · ", name(each.key)], each.attempt > 1 && ` · attempt ${each.attempt}`),
+      h("span.when", clock(each.started)),
+      each.error && h("span.error", each.error),
+    ];
+    return h("li", button(content, open, { class: "row", "data-outcome": each.outcome, "data-seq": each.seq, "aria-current": isHere && "true" }));
   }
 
   #drawChosen() {
@@ -107,11 +97,11 @@ export class DeliveryList {
     if (this.chosen.getAttribute("data-wanted") === wanted) return;
     set(this.chosen, { "data-wanted": wanted });
     if (!agent || !flow) return fill(this.chosen);
-    const facts = [
+    const facts = line(
       flow.failed && counted(Math.round(flow.failed), "failure"),
       flow.dead && counted(Math.round(flow.dead), "dead letter"),
       flow.waiting && `${count(flow.waiting)} waiting`,
-    ];
+    );
     fill(
       this.chosen,
       h(
@@ -122,20 +112,13 @@ export class DeliveryList {
           button("✕", () => this.app.go({ filter: { ...route.filter, agent: "" } }), { "aria-label": "Choose no agent" }),
         ),
         h("p.quiet", agent.doc.split("\n")[0]),
-        h("p.quiet", h("code", agent.file ? `${agent.file}:${agent.line}` : agent.module), " ", facts.filter(Boolean).join(" · ")),
+        h("p.quiet", h("code", agent.file ? `${agent.file}:${agent.line}` : agent.module), " ", facts),
         agent.note && h("p.warn", agent.note),
-        h(
-          "ul.handlers",
-          agent.handlers.map((each) =>
-            h(
-              "li",
-              button(h("code", each.name.slice(agent.name.length + 1)), () => this.app.go({ view: "event", id: "", seq: null, source: each.name }), {
-                class: "link",
-              }),
-              h("span.quiet", " hears ", name(each.topics.join(", "))),
-            ),
-          ),
-        ),
+        list("ul.handlers", agent.handlers, (each) => {
+          const show = () => this.app.go({ view: "event", id: "", seq: null, source: each.name });
+          const method = button(h("code", each.name.slice(agent.name.length + 1)), show, { class: "link" });
+          return [method, h("span.quiet", " hears ", name(each.topics.join(", ")))];
+        }),
         route.focus !== agent.name && button("Show its neighbours", () => this.app.go({ focus: agent.name })),
       ),
     );

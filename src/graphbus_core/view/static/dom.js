@@ -142,3 +142,28 @@ export const words = (title, text, ...more) => h("div.words", h("h3", title), h(
  * @param {Child[]} children
  */
 export const scrolling = (label, ...children) => h("div.scroll", { role: "region", tabindex: "0", "aria-label": label }, children);
+
+/**
+ * A list with an item for each, or nothing if there is none; an item is what `show` gives, in an element of its own if it is none.
+ * @template T
+ * @param {string} selector @param {readonly T[]} all @param {(each: T, index: number) => Child} show @param {Attributes} [attributes]
+ */
+export const list = (selector, all, show, attributes = {}) =>
+  all.length > 0 &&
+  h(
+    selector,
+    attributes,
+    all.map((each, index) => item(show(each, index))),
+  );
+
+/** @param {Child} shown */
+const item = (shown) => (shown instanceof HTMLLIElement ? shown : h("li", shown));
+
+/**
+ * The options of a choice.
+ * @param {readonly string[]} values @param {string} [chosen]
+ */
+export const options = (values, chosen) => values.map((value) => h("option", { value, selected: value === chosen }, value));
+
+/** Facts in one line; what is false is left out. @param {(string | false | 0 | null | undefined)[]} parts */
+export const line = (...parts) => parts.filter(Boolean).join(" · ");

@@ -4,7 +4,7 @@ import { idText } from "./deliveries.js";
 /** @import { App } from "./app.js" */
 /** @import { Row } from "./tree.js" */
 /** @import { EventTree, TreeEvent } from "contract" */
-import { button, fill, h, name, part, s, scrolling, words } from "./dom.js";
+import { button, fill, h, list, name, part, s, scrolling, words } from "./dom.js";
 import { clock, counted, duration, OUTSIDE } from "./format.js";
 import { SourceView } from "./source.js";
 import { ask } from "./stream.js";
@@ -67,10 +67,8 @@ export class EventView {
   }
 
   #head() {
-    return h(
-      "p.crumbs",
-      button("← Graph", () => this.app.go({ view: "graph", id: "", source: "" })),
-    );
+    const back = button("← Graph", () => this.app.go({ view: "graph", id: "", source: "" }));
+    return h("p.crumbs", back);
   }
 
   /** @param {EventTree} tree */
@@ -81,6 +79,9 @@ export class EventView {
     const [from, to] = spanOf(tree);
     const { origin } = this.app.store.graph ?? {};
     const more = rows.length - this.#most;
+    const heads = h("tr", h("th", { scope: "col" }, "Event and handler"), h("th.axis", { scope: "col" }, axis(to - from)));
+    const shown = rows.slice(0, this.#most).map((row) => this.#row(row, from, to));
+    const table = h("table.causes", h("thead", heads), h("tbody", shown));
     fill(
       this.body,
       this.#head(),
@@ -104,17 +105,7 @@ export class EventView {
         !origin?.has_payloads && h("span.quiet", "Payloads were not recorded, or this page was opened without its token."),
         origin?.has_payloads && origin.redacted.length > 0 && h("span.quiet", `Never shown: ${origin.redacted.join(", ")}`),
       ),
-      scrolling(
-        "What the event caused",
-        h(
-          "table.causes",
-          h("thead", h("tr", h("th", { scope: "col" }, "Event and handler"), h("th", { scope: "col", class: "axis" }, axis(to - from)))),
-          h(
-            "tbody",
-            rows.slice(0, this.#most).map((row) => this.#row(row, from, to)),
-          ),
-        ),
-      ),
+      scrolling("What the event caused", table),
       more > 0 &&
         button(`${counted(more, "more row")}`, () => {
           this.#most = rows.length;
@@ -135,44 +126,26 @@ export class EventView {
   #row(row, from, to) {
     const isAsked = row.event.event_id === this.#tree?.event_id;
     const indent = `in in-${Math.min(row.depth, 12)}`;
-    if (!row.handler && !row.dead.length)
-      return [
-        h(
-          "tr.event-row",
-          { "aria-current": isAsked ? "true" : null },
-          h(
-            "th",
-            { scope: "row" },
-            h("span", { class: indent }, h("span.topic", name(row.event.topic || "unknown event")), " ", idText(row.event.event_id)),
-          ),
-          h("td", bars(row, from, to)),
-        ),
-        this.#withPayloads && h("tr", h("td", { colspan: 2 }, h("pre.payload", payloadText(row.event)))),
-      ];
+    if (!row.handler && !row.dead.length) {
+      const what = h("span", { class: indent }, h("span.topic", name(row.event.topic || "unknown event")), " ", idText(row.event.event_id));
+      const payload = this.#withPayloads && h("tr", h("td", { colspan: 2 }, h("pre.payload", payloadText(row.event))));
+      return [h("tr.event-row", { "aria-current": isAsked && "true" }, h("th", { scope: "row" }, what), h("td", bars(row, from, to))), payload];
+    }
     const failed = row.attempts.filter((each) => each.error);
     const error = row.dead[0]?.error || failed.at(-1)?.error || row.planned[0]?.error;
     const last = row.attempts.at(-1);
     const show = () => this.app.go({ source: row.handler, seq: last?.seq ?? this.app.route.seq });
-    return h(
-      "tr.handler-row",
-      { "data-handler": row.handler, "data-seqs": row.attempts.map((each) => each.seq).join(" ") },
-      h(
-        "th",
-        { scope: "row" },
-        h(
-          "span",
-          { class: indent },
-          row.handler ? button(name(row.handler), show, { class: "link", title: "Show the source of this handler" }) : "reached no handler",
-          last && h("span.quiet", ` ${duration(last.duration_s)}`),
-          row.attempts.length > 1 && h("span.warn", ` ${row.attempts.length} attempts`),
-          row.dead.length > 0 && h("a.badge.bad", { href: "#letters" }, "dead letter"),
-          row.planned.length > 0 && h("span.badge.warn", "waits for a retry"),
-          row.isRunning && h("span.badge.live", "running"),
-          error && h("span.error", error),
-        ),
-      ),
-      h("td", bars(row, from, to)),
-    );
+    const what = [
+      row.handler ? button(name(row.handler), show, { class: "link", title: "Show the source of this handler" }) : "reached no handler",
+      last && h("span.quiet", ` ${duration(last.duration_s)}`),
+      row.attempts.length > 1 && h("span.warn", ` ${row.attempts.length} attempts`),
+      row.dead.length > 0 && h("a.badge.bad", { href: "#letters" }, "dead letter"),
+      row.planned.length > 0 && h("span.badge.warn", "waits for a retry"),
+      row.isRunning && h("span.badge.live", "running"),
+      error && h("span.error", error),
+    ];
+    const marks = { "data-handler": row.handler, "data-seqs": row.attempts.map((each) => each.seq).join(" ") };
+    return h("tr.handler-row", marks, h("th", { scope: "row" }, h("span", { class: indent }, what)), h("td", bars(row, from, to)));
   }
 
   #markRow() {
@@ -257,9 +230,5 @@ function key() {
     [line("pause"), "waits for a retry"],
     [sample(s("text.cross", { x: 8, y: 13 }, "✕")), "dead letter"],
   ];
-  return h(
-    "ul.legend",
-    { "aria-label": "Legend" },
-    entries.map(([drawn, text]) => h("li", drawn, text)),
-  );
+  return list("ul.legend", entries, (entry) => entry, { "aria-label": "Legend" });
 }

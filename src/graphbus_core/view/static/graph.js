@@ -4,7 +4,7 @@
 /** @import { Arrow, Drawing, Spot } from "./layout.js" */
 /** @import { Flow } from "./store.js" */
 /** @import { GraphPicture, Line } from "contract" */
-import { button, fill, h, name, part, s, scrolling, set, words, write } from "./dom.js";
+import { button, fill, h, name, options, part, s, scrolling, set, words, write } from "./dom.js";
 import { count, counted, duration, OUTSIDE, rate, shorten } from "./format.js";
 import { drawingOf } from "./layout.js";
 import { addFlow, still } from "./store.js";
@@ -48,7 +48,8 @@ export class GraphView {
     ];
     const drawn = h("div.panel", this.tools, this.canvas, h("div.below", more));
     fill(part("view-graph"), h("h2.unseen", { id: "graph-title" }, "Graph"), h("div.flow", drawn, h("div.side", this.chosen, this.list)));
-    this.canvas.addEventListener("keydown", (event) => this.#walk(event));
+    for (const kind of ["click", "keydown", "pointerover", "focusin", "pointerout", "focusout"])
+      this.canvas.addEventListener(kind, (event) => this.#meet(event));
   }
 
   draw() {
@@ -137,26 +138,9 @@ export class GraphView {
     const load = s("rect.load", { x: x + 1, y: y + height - 3, width: 0, height: 2, rx: 1 });
     const fault = s("text", { x: x + width - 16, y: y + 1 });
     const mark = s("g.mark", { hidden: true }, s("rect", { x: x + width - 32, y: y - 9, width: 32, height: 18, rx: 9 }), fault);
-    const choose = () => this.#choose(spot);
     const group = s(
       "g.node",
-      {
-        role: "button",
-        tabindex: index ? "-1" : "0",
-        "data-name": spot.name,
-        "data-group": spot.isGroup,
-        "data-focus": spot.isFocus,
-        click: choose,
-        pointerenter: () => this.#near(spot.name),
-        pointerleave: () => this.#near(""),
-        focus: () => this.#near(spot.name),
-        blur: () => this.#near(""),
-        keydown: (event) => {
-          if (!["Enter", " "].includes(event.key)) return;
-          event.preventDefault();
-          choose();
-        },
-      },
+      { role: "button", tabindex: index ? "-1" : "0", "data-name": spot.name, "data-group": spot.isGroup, "data-focus": spot.isFocus },
       title,
       spot.isGroup && s("rect.behind", { x: x + 4, y: y - 4, width, height, rx: 8 }),
       s("rect.box", { x, y, width, height, rx: 8 }),
@@ -165,6 +149,18 @@ export class GraphView {
       mark,
     );
     return { spot, group, figures, load, mark, fault, title };
+  }
+
+  /** What happens at a node: it is pointed at, chosen, or left with an arrow key. @param {Event} event */
+  #meet(event) {
+    const spot = this.#spots.find((each) => each.group.contains(/** @type {Node} */ (event.target)))?.spot;
+    const key = event instanceof KeyboardEvent ? event.key : "";
+    if (key.startsWith("Arrow")) this.#walk(/** @type {KeyboardEvent} */ (event));
+    else if (event.type.endsWith("out")) this.#near("");
+    else if (spot && (event.type === "click" || ["Enter", " "].includes(key))) {
+      event.preventDefault();
+      this.#choose(spot);
+    } else if (spot && !key) this.#near(spot.name);
   }
 
   /** @param {Spot} spot */
@@ -276,11 +272,7 @@ export class GraphView {
     fill(
       this.tools,
       find,
-      h(
-        "datalist",
-        { id: "names" },
-        names.map((each) => h("option", { value: each })),
-      ),
+      h("datalist", { id: "names" }, options(names)),
       graph.groups.boxes.length > 1 &&
         h(
           "span.joined",

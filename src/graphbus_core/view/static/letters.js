@@ -2,9 +2,9 @@
 
 /** @import { App } from "./app.js" */
 /** @import { DeadLetter, DeadLetterList, Replayed, ReplayReport } from "contract" */
-import { button, fill, h, name, part, words } from "./dom.js";
+import { button, fill, h, list as items, name, part, words } from "./dom.js";
 import { clock, count, counted } from "./format.js";
-import { ask, order } from "./stream.js";
+import { order } from "./stream.js";
 
 const REASONS = {
   handler: "the handler raised an exception",
@@ -56,21 +56,17 @@ export class LettersView {
     this.#load();
   }
 
-  async #load() {
-    if (!this.#list) fill(this.body, h("p.quiet", "Loading …"));
-    try {
-      this.#list = await ask("dead-letters");
-      this.app.store.letters = { kept: this.#list?.total ?? 0, counted: this.#asked };
+  #load() {
+    return this.app.show(this.body, "dead-letters", "The dead letters are not here", (/** @type {DeadLetterList} */ list) => {
+      this.#list = list;
+      this.app.store.letters = { kept: list.total, counted: this.#asked };
       this.app.invalidate();
-      this.#fill();
-    } catch (error) {
-      fill(this.body, words("The dead letters are not here", this.app.explain(error).join(" ")));
-    }
+      this.#fill(list);
+    });
   }
 
-  #fill() {
-    const list = this.#list;
-    if (!list) return;
+  /** @param {DeadLetterList} list */
+  #fill(list) {
     const letters = [...list.letters, ...[...this.#kept.values()].filter((each) => !list.letters.some((other) => other.id === each.id))];
     if (!letters.length) {
       fill(this.body, words("No dead letters", list.note || "Every event has reached its handlers so far, or waits for another attempt."));
@@ -95,10 +91,7 @@ export class LettersView {
       ),
       list.note && h("p.warn", list.note),
       list.total > open && h("p.quiet", `The newest ${count(open)} of ${count(list.total)}.`),
-      h(
-        "ul.letters",
-        letters.map((each) => this.#letter(each, list.may_replay)),
-      ),
+      items("ul.letters", letters, (each) => this.#letter(each, list.may_replay)),
     );
   }
 

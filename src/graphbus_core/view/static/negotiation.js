@@ -1,10 +1,10 @@
 /** A negotiation: proposals that climb the gate, the votes on them, and what it has cost. */
 
 /** @import { App } from "./app.js" */
-/** @import { Cost, NegotiationPicture, ProposalPicture, Rung } from "contract" */
-import { fill, h, name, part, s, words } from "./dom.js";
+/** @import { Cost, NegotiationPicture, ProposalPicture, Rung, Vote } from "contract" */
+import { fill, h, line, list, name, options, part, s, words } from "./dom.js";
 import { count, counted } from "./format.js";
-import { ask } from "./stream.js";
+import { voteList } from "./source.js";
 
 const SIGNS = { passed: "✓", failed: "✗", not_run: "–", waiting: "…" };
 const STAGES = { proposed: "proposed", gate: "at the gate", votes: "agents vote", arbiter: "the arbiter decides", decided: "" };
@@ -32,18 +32,9 @@ export class NegotiationView {
     if (!this.#isStale && session === this.#asked) return;
     this.#isStale = false;
     this.#asked = session;
-    this.#load(session);
-  }
-
-  /** @param {string} session */
-  async #load(session) {
-    try {
-      /** @type {NegotiationPicture} */
-      const picture = await ask(`negotiation${session ? `?session=${encodeURIComponent(session)}` : ""}`);
-      if (session === this.#asked) this.#fill(picture);
-    } catch (error) {
-      fill(this.body, words("The negotiation is not here", this.app.explain(error).join(" ")));
-    }
+    const path = `negotiation${session ? `?session=${encodeURIComponent(session)}` : ""}`;
+    const show = (/** @type {NegotiationPicture} */ picture) => this.#fill(picture);
+    this.app.show(this.body, path, "The negotiation is not here", show, () => session === this.#asked);
   }
 
   /** @param {NegotiationPicture} picture */
@@ -70,16 +61,9 @@ export class NegotiationView {
         picture.note && h("p.warn", picture.note),
       ),
       cost(picture.cost),
-      h(
-        "ol.proposals",
-        picture.proposals.map((each) => this.#proposal(each)),
-      ),
+      list("ol.proposals", picture.proposals, (each) => this.#proposal(each)),
       !picture.proposals.length && words("No proposal yet", isRunning ? "The agents read the code first." : "No agent made a proposal."),
-      picture.notes.length > 0 &&
-        h(
-          "ul.notes",
-          picture.notes.map((each) => h("li", each)),
-        ),
+      list("ul.notes", picture.notes, (note) => note),
     );
   }
 
@@ -87,11 +71,7 @@ export class NegotiationView {
   #sessions(picture) {
     if (picture.sessions.length < 2) return null;
     const choose = (/** @type {any} */ event) => this.app.go({ session: event.target.value });
-    return h(
-      "select",
-      { "aria-label": "Session", change: choose },
-      [...picture.sessions].reverse().map((each) => h("option", { value: each, selected: each === picture.session }, each)),
-    );
+    return h("select", { "aria-label": "Session", change: choose }, options([...picture.sessions].reverse(), picture.session));
   }
 
   /** @param {ProposalPicture} each */
@@ -103,11 +83,7 @@ export class NegotiationView {
     return h(
       "li.panel.proposal",
       { "data-status": each.status, "data-stage": each.stage },
-      h(
-        "div.head",
-        h("h3", h("span.quiet", each.id), " ", each.title),
-        h("span", { class: `badge ${each.status}` }, STAGES[each.stage] || each.status),
-      ),
+      h("div.head", h("h3", h("span.quiet", each.id), " ", each.title), h(`span.badge.${each.status}`, STAGES[each.stage] || each.status)),
       h(
         "p.quiet",
         name(each.src),
@@ -118,37 +94,15 @@ export class NegotiationView {
       ),
       climbs.map((drawn) => h("div.climb", drawn)),
       refused && h("p.error", `${refused.rung} ${refused.name}: ${refused.message}`),
-      each.votes.length > 0 &&
-        h(
-          "ul.chips",
-          { "aria-label": "Votes" },
-          each.votes.map((vote) =>
-            h(
-              "li",
-              { class: `vote ${vote.decision}`, title: vote.reason },
-              name(vote.evaluator),
-              vote.is_arbiter && " (arbiter)",
-              ` ${vote.decision}`,
-            ),
-          ),
-        ),
+      list("ul.chips", each.votes, chip, { "aria-label": "Votes" }),
       each.outcome && h("p", each.outcome),
       h(
         "details.plain",
         { open: this.#open.has(each.id), toggle: turn },
         h("summary", "Reason, votes and change"),
         each.reason && h("p", each.reason),
-        h(
-          "ul.votes",
-          each.votes.map((vote) =>
-            h("li", h("span", { class: `decision ${vote.decision}` }, vote.decision), " ", name(vote.evaluator), h("span.quiet", ` ${vote.reason}`)),
-          ),
-        ),
-        each.steps.length > 0 &&
-          h(
-            "ul.notes",
-            each.steps.map((step) => h("li", step)),
-          ),
+        voteList(each.votes),
+        list("ul.notes", each.steps, (step) => step),
         each.diff ? h("pre.scroll.diff", { tabindex: "0" }, each.diff.split("\n").map(diffLine)) : h("p.quiet", each.files.join(", ")),
       ),
     );
@@ -158,24 +112,20 @@ export class NegotiationView {
 /** @param {string} line */
 const diffLine = (line) => h("span", { class: line.startsWith("+") ? "came" : line.startsWith("-") ? "gone" : "" }, `${line}\n`);
 
+/** @param {Vote} vote */
+const chip = (vote) =>
+  h(`li.vote.${vote.decision}`, { title: vote.reason }, name(vote.evaluator), vote.is_arbiter && " (arbiter)", ` ${vote.decision}`);
+
 /** @param {Rung[]} rungs */
-const ladder = (rungs) =>
-  h(
-    "ol.ladder",
-    { "aria-label": "Gate" },
-    rungs.map((rung) =>
-      h(
-        "li",
-        {
-          "data-status": rung.status,
-          title: `${rung.rung} ${rung.name}: ${rung.status.replace("_", " ")}${rung.message ? `\n${rung.message}` : ""}`,
-        },
-        h("b", { "aria-hidden": "true" }, SIGNS[rung.status]),
-        h("span", rung.rung),
-        h("span.unseen", ` ${rung.name} ${rung.status.replace("_", " ")}`),
-      ),
-    ),
-  );
+const ladder = (rungs) => list("ol.ladder", rungs, rung, { "aria-label": "Gate" });
+
+/** @param {Rung} each */
+function rung(each) {
+  const status = each.status.replace("_", " ");
+  const title = `${each.rung} ${each.name}: ${status}\n${each.message}`;
+  const seen = [h("b", { "aria-hidden": "true" }, SIGNS[each.status]), h("span", each.rung)];
+  return h("li", { "data-status": each.status, title }, seen, h("span.unseen", ` ${each.name} ${status}`));
+}
 
 /** @param {Cost} spent */
 function cost(spent) {
@@ -187,26 +137,17 @@ function cost(spent) {
     s("rect.track", { width: "100%", height: 10, rx: 5 }),
     s("rect.fill", { "data-state": state, width: `${(share * 100).toFixed(1)}%`, height: 10, rx: 5 }),
   );
+  const rest = [
+    spent.cached && `${count(spent.cached)} from the cache`,
+    `${count(spent.tokens)} tokens`,
+    spent.unpriced && `${counted(spent.unpriced, "request")} without a known price`,
+  ];
+  const left = ` of ${usd(spent.cap_usd)}; ${usd(Math.max(0, spent.cap_usd - spent.spent_usd))} left`;
   return h(
     "div.cost",
-    h(
-      "p",
-      h("b", usd(spent.spent_usd)),
-      spent.cap_usd ? ` of ${usd(spent.cap_usd)}; ${usd(Math.max(0, spent.cap_usd - spent.spent_usd))} left` : " spent, without a cap",
-    ),
+    h("p", h("b", usd(spent.spent_usd)), spent.cap_usd ? left : " spent, without a cap"),
     spent.cap_usd > 0 && bar,
-    h(
-      "p.quiet",
-      [
-        counted(spent.calls, "question"),
-        counted(spent.requests, "request"),
-        spent.cached && `${count(spent.cached)} from the cache`,
-        `${count(spent.tokens)} tokens`,
-        spent.unpriced && `${counted(spent.unpriced, "request")} without a known price`,
-      ]
-        .filter(Boolean)
-        .join(" · "),
-    ),
+    h("p.quiet", line(counted(spent.calls, "question"), counted(spent.requests, "request"), ...rest)),
   );
 }
 

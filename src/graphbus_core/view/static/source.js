@@ -1,9 +1,8 @@
 /** The source of a handler, and the decisions that wrote its lines. */
 
 /** @import { App } from "./app.js" */
-/** @import { Decision, SourceText } from "contract" */
-import { button, fill, h, name, scrolling, words } from "./dom.js";
-import { ask } from "./stream.js";
+/** @import { Decision, SourceText, Vote } from "contract" */
+import { button, fill, h, list, name, scrolling } from "./dom.js";
 
 export class SourceView {
   #asked = "";
@@ -24,15 +23,12 @@ export class SourceView {
 
   /** @param {string} handler */
   async #load(handler) {
-    fill(this.box, this.#head(handler, ""), h("p.quiet", "Loading …"));
-    try {
-      /** @type {SourceText} */
-      const text = await ask(`source/${encodeURIComponent(handler)}`);
-      if (handler === this.#asked) this.#fill(text);
-    } catch (error) {
-      if (handler === this.#asked) fill(this.box, this.#head(handler, ""), words("The source is not here", this.app.explain(error).join(" ")));
-    }
-    if (handler === this.#asked) this.box.focus({ preventScroll: innerWidth > 1100 });
+    const isWanted = () => handler === this.#asked;
+    const body = h("div", h("p.quiet", "Loading …"));
+    fill(this.box, this.#head(handler, ""), body);
+    const show = (/** @type {SourceText} */ text) => this.#fill(text);
+    await this.app.show(body, `source/${encodeURIComponent(handler)}`, "The source is not here", show, isWanted);
+    if (isWanted()) this.box.focus({ preventScroll: innerWidth > 1100 });
   }
 
   /** @param {string} handler @param {string} place */
@@ -55,13 +51,10 @@ export class SourceView {
       text.lines.length > 0 &&
         scrolling(
           `Source of ${text.name}`,
-          h(
-            "ol.code",
-            text.lines.map((each, index) => this.#line(text, each.slice(margin), text.first + index)),
-          ),
+          list("ol.code", text.lines, (each, index) => this.#line(text, each.slice(margin), text.first + index)),
         ),
       h("h4", "Why these lines"),
-      text.why.length ? h("ul.why", text.why.map(decision)) : h("p.quiet", "No recorded negotiation wrote one of these lines: people did."),
+      list("ul.why", text.why, decision) || h("p.quiet", "No recorded negotiation wrote one of these lines: people did."),
     );
   }
 
@@ -89,19 +82,14 @@ function decision(each) {
     h("p.quiet", `${lines}, by `, name(each.agent), ` in session ${each.session}`, each.commit && [", commit ", h("code", each.commit.slice(0, 10))]),
     each.reason && h("p", each.reason),
     each.consensus && h("p.quiet", each.consensus),
-    each.votes.length > 0 &&
-      h(
-        "ul.votes",
-        each.votes.map((vote) =>
-          h(
-            "li",
-            h("span", { class: `decision ${vote.decision}` }, vote.decision),
-            " ",
-            name(vote.evaluator),
-            vote.is_arbiter && " (arbiter)",
-            vote.reason && h("span.quiet", ` ${vote.reason}`),
-          ),
-        ),
-      ),
+    voteList(each.votes),
   );
 }
+
+/** @param {Vote[]} votes */
+export const voteList = (votes) =>
+  list("ul.votes", votes, (each) => [
+    h(`span.decision.${each.decision}`, each.decision),
+    [" ", name(each.evaluator), each.is_arbiter && " (arbiter)"],
+    h("span.quiet", ` ${each.reason}`),
+  ]);

@@ -2,7 +2,7 @@
 
 /** @import { App } from "./app.js" */
 /** @import { Filter } from "./store.js" */
-import { button, fill, h, part, s, set, write } from "./dom.js";
+import { button, fill, h, options, part, s, set, write } from "./dom.js";
 import { clock, count, counted, rate } from "./format.js";
 
 const HEIGHT = 40;
@@ -95,40 +95,13 @@ export class TimeView {
   }
 
   #fillFilter() {
-    const graph = this.app.store.graph;
-    const options = (/** @type {string} */ all, /** @type {string[]} */ names) => [
-      h("option", { value: "" }, all),
-      names.map((each) => h("option", { value: each }, each)),
-    ];
-    fill(
-      this.filter,
-      h(
-        "label",
-        h("span", "Topic"),
-        h(
-          "select",
-          { name: "topic" },
-          options(
-            "every topic",
-            (graph?.topics ?? []).map((each) => each.name),
-          ),
-        ),
-      ),
-      h(
-        "label",
-        h("span", "Agent"),
-        h(
-          "select",
-          { name: "agent" },
-          options(
-            "every agent",
-            (graph?.agents ?? []).map((each) => each.name),
-          ),
-        ),
-      ),
-      h("label", h("span", "Key"), h("input", { name: "key", type: "search", placeholder: "every key", autocomplete: "off", spellcheck: "false" })),
-      button("Clear", () => this.app.go({ filter: ALL }), { id: "clear" }),
-    );
+    const { topics = [], agents = [] } = this.app.store.graph ?? {};
+    const select = (/** @type {string} */ field, /** @type {{ name: string }[]} */ all) =>
+      h("select", { name: field }, h("option", { value: "" }, `every ${field}`), options(all.map((each) => each.name)));
+    const key = h("input", { name: "key", type: "search", placeholder: "every key", autocomplete: "off", spellcheck: "false" });
+    const labelled = (/** @type {string} */ text, /** @type {Element} */ input) => h("label", h("span", text), input);
+    const clear = button("Clear", () => this.app.go({ filter: ALL }), { id: "clear" });
+    fill(this.filter, labelled("Topic", select("topic", topics)), labelled("Agent", select("agent", agents)), labelled("Key", key), clear);
   }
 
   #showFilter() {
