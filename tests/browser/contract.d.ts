@@ -258,7 +258,7 @@ export interface ProposalPicture {
   affects: Array<string>;
   status: "accepted" | "countered" | "deferred" | "pending" | "refused" | "rejected" | "superseded";
   stage: "arbiter" | "decided" | "gate" | "proposed" | "votes";
-  climbs: Array<Array<Rung>>;
+  checks: Array<Array<Rung>>;
   votes: Array<Vote>;
   steps: Array<string>;
   outcome: string;

@@ -256,7 +256,7 @@ def test_a_negotiation_is_shown_while_it_goes_on_and_afterwards(project: Path) -
         picture = view.get("negotiation")
         (proposal,) = picture["proposals"]
         assert (picture["state"], proposal["status"], proposal["stage"]) == ("ended", "accepted", "decided")
-        assert [rung["rung"] for rung in proposal["climbs"][0]] == [f"G{number}" for number in range(9)]
+        assert [rung["rung"] for rung in proposal["checks"][0]] == [f"G{number}" for number in range(9)]
         assert [vote["evaluator"] for vote in proposal["votes"]] == ["Stock"]
         (decision,) = view.get("source/Report.on_counted")["why"]
         assert (decision["proposal"], decision["session"]) == ("P001", "S001")

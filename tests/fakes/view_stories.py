@@ -311,7 +311,7 @@ def climb(failed_at: int | None = None, waiting_at: int | None = None) -> tuple[
 
 
 def proposal(
-    number: int, stage: str, status: str, climbs: tuple[tuple[m.Rung, ...], ...], *votes: m.Vote
+    number: int, stage: str, status: str, checks: tuple[tuple[m.Rung, ...], ...], *votes: m.Vote
 ) -> m.ProposalPicture:
     return m.ProposalPicture(
         id=f"P{number:03}",
@@ -323,7 +323,7 @@ def proposal(
         affects=("Books", "Payments"),
         status=status,  # type: ignore[arg-type]
         stage=stage,  # type: ignore[arg-type]
-        climbs=climbs,
+        checks=checks,
         votes=votes,
         steps=("The workspace was changed under it; it was merged.",) if number == 2 else (),
         outcome="Consensus (2/2)." if status == "accepted" else "",

@@ -453,7 +453,7 @@ class ProposalPicture(Message, frozen=True, kw_only=True):
     Attributes:
         status: As in the record of a session; `pending` until it is decided.
         stage: What is being done with it now; `decided` at the end.
-        climbs: The rungs of each time that the gate checked it, the last time last.
+        checks: The rungs each time that the gate checked it, the last time last.
         steps: What else happened to it, a sentence each.
         outcome: How it ended, in a sentence; empty while it is open.
         cost_usd: What the questions about it have cost; None: not known.
@@ -468,7 +468,7 @@ class ProposalPicture(Message, frozen=True, kw_only=True):
     affects: tuple[str, ...]
     status: Status
     stage: Literal["proposed", "gate", "votes", "arbiter", "decided"]
-    climbs: tuple[tuple[Rung, ...], ...]
+    checks: tuple[tuple[Rung, ...], ...]
     votes: tuple[Vote, ...]
     steps: tuple[str, ...]
     outcome: str

@@ -68,7 +68,7 @@ class _Case:
             affects=tuple(dict.fromkeys(name for name in named if name and name != proposal.src)),
             status=self.status,
             stage=self.stage,
-            climbs=(*map(_climb, self.reports), *([_WAITING] if self.stage == "gate" else [])),
+            checks=(*map(_check_of, self.reports), *([_WAITING] if self.stage == "gate" else [])),
             votes=tuple(
                 Vote(evaluator=each.agent, decision=each.decision, is_arbiter=each.is_arbiter, reason=each.reasoning)
                 for each in self.votes.values()
@@ -84,7 +84,7 @@ class _Case:
 _WAITING = tuple(Rung(rung=rung, name=name, status="waiting") for rung, name in RUNGS.items())
 
 
-def _climb(report: GateReport) -> tuple[Rung, ...]:
+def _check_of(report: GateReport) -> tuple[Rung, ...]:
     return tuple(
         Rung(rung=each.rung, name=RUNGS.get(each.rung, ""), status=each.status, code=each.code, message=each.message)
         for each in report.rungs

@@ -200,7 +200,7 @@ def test_a_board_follows_a_proposal_to_its_end() -> None:
     )
     board.add("/Negotiation/Proposed", {"proposal": proposal})
     assert board.picture().proposals[0].stage == "gate"
-    assert {rung.status for rung in board.picture().proposals[0].climbs[0]} == {"waiting"}
+    assert {rung.status for rung in board.picture().proposals[0].checks[0]} == {"waiting"}
     report = {"proposal_id": "P001", "passed": True, "rungs": [{"rung": "G0", "status": "passed"}]}
     board.add("/Negotiation/Gated", {"proposal_id": "P001", "report": report})
     vote = {"proposal_id": "P001", "evaluator": "Till", "round": 1, "decision": "reject", "reasoning": "no"}

@@ -76,9 +76,9 @@ export class NegotiationView {
 
   /** @param {ProposalPicture} each */
   #proposal(each) {
-    const climbs =
-      each.climbs.length > 1 ? each.climbs.map((rungs, index) => [h("span.quiet", `attempt ${index + 1} `), ladder(rungs)]) : each.climbs.map(ladder);
-    const refused = each.climbs.at(-1)?.find((rung) => rung.status === "failed");
+    const checks =
+      each.checks.length > 1 ? each.checks.map((rungs, index) => [h("span.quiet", `attempt ${index + 1} `), ladder(rungs)]) : each.checks.map(ladder);
+    const refused = each.checks.at(-1)?.find((rung) => rung.status === "failed");
     const turn = (/** @type {any} */ event) => (event.target.open ? this.#open.add(each.id) : this.#open.delete(each.id));
     return h(
       "li.panel.proposal",
@@ -92,7 +92,7 @@ export class NegotiationView {
         each.affects.length > 0 && [" · concerns ", name(each.affects.join(", "))],
         each.cost_usd !== null && each.cost_usd > 0 && ` · ${usd(each.cost_usd)}`,
       ),
-      climbs.map((drawn) => h("div.climb", drawn)),
+      checks.map((drawn) => h("div.climb", drawn)),
       refused && h("p.error", `${refused.rung} ${refused.name}: ${refused.message}`),
       list("ul.chips", each.votes, chip, { "aria-label": "Votes" }),
       each.outcome && h("p", each.outcome),
