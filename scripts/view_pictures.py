@@ -23,7 +23,7 @@ from playwright.sync_api import sync_playwright
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 SIZE = {"width": 1280, "height": 760}
-LOW = {"width": 1280, "height": 580}
+LOW = {"width": 1280, "height": 620}
 QUALITY = 82
 WATCHED_S = 45
 """How long the graph runs before it is looked at: long enough for a strip with a past."""

@@ -64,7 +64,8 @@ def empty(note: str = "") -> m.GraphPicture:
 
 def runs(site: ViewSite, went: Visit) -> None:
     """Ten seconds of orders go by."""
-    site.send(stories.tick(stories.NOW + 9, {key: m.Counts() for key in stories.counts_after(ORDERS)}))
+    before = {key: m.Counts() for key in stories.counts_after(ORDERS)}
+    site.send(stories.tick(stories.NOW + 9, before, dead=len(LETTERS)))
     site.send(stories.tick(stories.NOW + 10, stories.counts_after(ORDERS, times=3), dead=len(LETTERS)))
     went.waits_for("#letter-count", str(len(LETTERS)))
 
