@@ -125,7 +125,7 @@ export const button = (text, click, attributes = {}) => h("button", { type: "but
 export const name = (text) =>
   h(
     "bdi",
-    text.split(/(?<=[./])/).flatMap((each, index) => (index ? [h("wbr"), each] : [each])),
+    text.split(/(?<=.[./])/).flatMap((each, index) => (index ? [h("wbr"), each] : [each])),
   );
 
 /**

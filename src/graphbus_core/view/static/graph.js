@@ -107,8 +107,12 @@ export class GraphView {
 
   /** Give the drawing the size of what is in it. @param {SVGSVGElement} svg */
   #fit(svg) {
-    const { x, y, width, height } = svg.getBBox();
-    const box = { x: x - MARGIN, y: y - MARGIN, width: width + 2 * MARGIN, height: height + 2 * MARGIN };
+    const parts = [...svg.querySelectorAll("rect.box, path.edge, text.label:not([hidden])")].map((each) =>
+      /** @type {SVGGraphicsElement} */ (each).getBBox(),
+    );
+    const [x, y] = [Math.min(...parts.map((each) => each.x)) - MARGIN, Math.min(...parts.map((each) => each.y)) - MARGIN];
+    const [right, bottom] = [Math.max(...parts.map((each) => each.x + each.width)), Math.max(...parts.map((each) => each.y + each.height))];
+    const box = { x, y, width: right - x + MARGIN, height: bottom - y + MARGIN };
     const scale = Math.min(1.1, Math.max(this.#leastScale(), (this.canvas.clientWidth - 2) / box.width));
     const size = { width: Math.round(box.width * scale), height: Math.round(box.height * scale) };
     set(svg, { viewBox: [box.x, box.y, box.width, box.height].map(Math.round).join(" "), ...size });
@@ -287,7 +291,7 @@ export class GraphView {
           name(route.focus),
           button("✕", () => this.app.go({ focus: "" }), { "aria-label": "Show the whole graph" }),
         ),
-      graph.note && h("span.quiet", graph.note),
+      graph.agents.length > 0 && graph.note && h("span.quiet", graph.note),
     );
   }
 
