@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -24,7 +25,8 @@ from urllib.parse import unquote, urlsplit
 from scripts import api
 
 ROOT = Path(__file__).resolve().parent.parent
-REPORT_STYLE = ROOT / "src" / "graphbus_core" / "cli" / "report" / "style.css"
+FACE = ROOT / "src" / "graphbus_core" / "view" / "static"
+"""Colours, fonts and mark (face.css, mark.svg) of the view and the report, which the documentation shares."""
 LISTS: dict[str, set[int]] = {
     "index.": set(), "adr/index.": {1}, "adr/": set(), "api/index.": {1}, "api/": {2}, "architecture.": {1}, "changelog.": {1},
     "cli.": {1, 3}, "configuration.": {1, 2}, "contributing.": {1}, "errors.": {1, 3}, "guarantees.": {1},
@@ -74,11 +76,6 @@ def build(root: Path) -> list[str]:
     if finished.returncode or "warning" in said.lower():
         return [" ".join(["zensical:", said.strip(), *RAISED.findall(trace)[-1:]])]
     return []
-
-
-def palette(style: str) -> str:
-    """The rule that names the colours and fonts of the report, for the pages of the documentation."""
-    return style[style.index(":root {") : style.index("}") + 1] + "\n"
 
 
 def finish_pages(site: Path) -> None:
@@ -209,9 +206,8 @@ def make(root: Path) -> list[str]:
     """Build the site of the checkout in `root` into its folder site/; what is wrong with it."""
     docs, site, config = root / "docs", root / "site", root / "zensical.toml"
     api.write(docs / "api")
-    (root / "theme" / "assets" / "palette.css").write_text(
-        palette(REPORT_STYLE.read_text(encoding="utf-8")), encoding="utf-8"
-    )
+    for name in ("face.css", "mark.svg"):
+        shutil.copy(FACE / name, root / "theme" / "assets")
     problems = undrawn(docs) + build(root) + forgotten_pages(config, docs)
     if not problems:
         reduce_search(site)

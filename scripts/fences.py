@@ -19,7 +19,7 @@ from pymdownx.superfences import SuperFencesException
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.model.config import ResolvedBuild, Settings
-from graphbus_core.view.layout import Box, Pair, Way, lay_out_graph
+from graphbus_core.view.layout import Box, Pair, Way, curve_of, lay_out_graph, node_width
 from scripts.transcript import commands
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,7 +75,7 @@ def diagram(source: str, *_: object, **__: object) -> str:
 
 
 def graph(source: str, *_: object, **__: object) -> str:
-    """The agents of a project in this repository, laid out as in the report, with arrows from provider to consumer."""
+    """The agents of a project in this repository, laid out as in the view, with arrows from provider to consumer."""
     folder = ROOT / source.strip()
     project = Project.read(ResolvedBuild(root=str(folder), paths=(str(folder),), settings=Settings()), cache=False)
     labels: dict[Pair, dict[str, None]] = defaultdict(dict)
@@ -84,7 +84,7 @@ def graph(source: str, *_: object, **__: object) -> str:
     names = list(project.graph.nodes)
     if not names:
         raise SuperFencesException(f"there is no agent to draw in {folder}")  # any other exception is swallowed
-    drawn = lay_out_graph(names, labels, {name: 8 * len(name) + 30 for name in names})
+    drawn = lay_out_graph(names, labels, {name: node_width(name, 60, 30) for name in names})
     parts = [_arrow(drawn.ways[pair], ", ".join(filter(None, labels[pair]))) for pair in labels]
     parts += [_node(name, box) for name, box in drawn.boxes.items()]
     title = f"{len(names)} agents: {', '.join(names)}"
@@ -96,10 +96,8 @@ def graph(source: str, *_: object, **__: object) -> str:
 
 def _arrow(way: Way, label: str) -> str:
     (x, y), (right, bottom) = way
-    middle = (x + right) // 2
-    curve = f"M{x} {y}C{middle} {y} {middle} {bottom} {right} {bottom}"
-    text = f'<text class="label" x="{middle}" y="{(y + bottom) // 2 - 9}">{html.escape(label)}</text>'
-    return f'<path d="{curve}" marker-end="url(#tip)"/>{text}'
+    text = f'<text class="label" x="{(x + right) // 2}" y="{(y + bottom) // 2 - 9}">{html.escape(label)}</text>'
+    return f'<path d="{curve_of(way)}" marker-end="url(#tip)"/>{text}'
 
 
 def _node(name: str, box: Box) -> str:
