@@ -1,8 +1,8 @@
 """Orders that come one after the other, with trouble among them: what there is to see with `graphbus run --serve --view`.
 
-    every 20th      the card is of a bank that takes its time         the orders behind it wait
-    every 250th     the card is of a bank whose line stays down       five retries, then a dead letter
-    one in 1,000    the article has no price                          a handler fails, always for the same order
+every 20th      the card is of a bank that takes its time         the orders behind it wait
+every 250th     the card is of a bank whose line stays down       five retries, then a dead letter
+one in 1,000    the article has no price                          a handler fails, always for the same order
 """
 
 from __future__ import annotations
