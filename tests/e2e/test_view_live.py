@@ -158,13 +158,15 @@ def test_a_dead_letter_is_replayed_until_it_is_handled(till: Path, go: Go) -> No
         went.page.wait_for_function("() => document.querySelector('#letter-count').hidden")
 
 
-def test_the_page_survives_the_graph(till: Path, go: Go) -> None:
+@pytest.mark.parametrize("way", ["terminate", "kill"])
+def test_the_page_survives_the_graph(till: Path, go: Go, way: str) -> None:
     with served(till, *serving()) as graph:
         went = go(graph.link, may_fail=True)
         graph.publish("/Order/Placed", {"order_id": "1"})
         went.waits_for(".row", "the till is closed")
         port = re.search(r":(\d+)/", graph.address)
         assert port
+        getattr(graph.process, way)()
     went.waits_for("#condition", "disconnected")
     assert "the till is closed" in went.text(".row")
     with served(till, *serving(port[1])):

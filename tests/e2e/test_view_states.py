@@ -225,6 +225,16 @@ def test_the_stream_moves_the_figures_and_colours_what_fails(site: ViewSite, go:
     assert went.text("#trouble").endswith("failures")
 
 
+def test_what_waits_is_shown_as_long_as_it_waits(site: ViewSite, go: Go) -> None:
+    went = opens(site, go, "graph")
+    stuck = {"Payments.on_accepted <- /Order/Accepted": m.Counts(waiting=7, lag_s=80)}
+    site.send(stories.tick(stories.NOW + 20, stuck))
+    for at in (30, 400):  # the counts of a handler that stands still do not change, so they are not sent again
+        site.send(stories.tick(stories.NOW + at, {}))
+    went.page.wait_for_function("() => document.querySelector('.figures').textContent.includes('Waiting7')")
+    assert "7 waiting" in went.page.locator('.node[data-name="Payments"] title').text_content()
+
+
 def test_one_pauses_goes_back_and_steps(site: ViewSite, go: Go) -> None:
     went = opens(site, go, "graph")
     press = went.page.keyboard.press

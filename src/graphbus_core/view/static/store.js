@@ -111,7 +111,7 @@ export class Store {
     const before = this.#totals.get(key);
     this.#totals.set(key, counts);
     const sums = bin.handlers.get(key) ?? still();
-    bin.handlers.set(key, Object.assign(sums, { retrying: counts.retrying, waiting: counts.waiting, lag_s: counts.lag_s }));
+    bin.handlers.set(key, Object.assign(sums, waits(counts)));
     if (!before) return;
     sums.delivered += counts.delivered - before.delivered;
     sums.failed += counts.failed - before.failed;
@@ -168,7 +168,9 @@ export class Store {
     /** @type {Map<string, Flow>} */
     const flows = new Map();
     if (this.isLive) for (const bin of this.bins) addBin(flows, bin, (at ?? this.now) - bin.second);
-    else for (const each of this.deliveries) if (at === null || each.started <= at) addOne(flows, each);
+    // What waits in front of a handler that stands still is told once, maybe long ago.
+    if (this.isLive && at === null) for (const [key, counts] of this.#totals) Object.assign(flowOf(flows, key), waits(counts));
+    if (!this.isLive) for (const each of this.deliveries) if (at === null || each.started <= at) addOne(flows, each);
     return flows;
   }
 
@@ -263,14 +265,17 @@ function matches(subscribed, topic) {
 
 /** @param {Map<string, Flow>} flows @param {Bin} bin @param {number} age */
 function addBin(flows, bin, age) {
-  if (age < 0 || age > RECENT_S) return;
+  if (age < 0) return;
   for (const [key, sums] of bin.handlers) {
     const flow = flowOf(flows, key);
     if (age <= WINDOW_S) flow.rate += sums.delivered / WINDOW_S;
-    Object.assign(flow, { retrying: 0, waiting: 0, lag_s: 0 });
-    addFlow(flow, sums, 1);
+    if (age <= RECENT_S) addFlow(flow, sums, 1);
+    Object.assign(flow, waits(sums));
   }
 }
+
+/** What waits, which is a state and no count. @param {Counts} counts */
+const waits = ({ retrying, waiting, lag_s }) => ({ retrying, waiting, lag_s });
 
 /** @param {Map<string, Flow>} flows @param {Delivery} each */
 function addOne(flows, each) {

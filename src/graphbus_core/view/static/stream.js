@@ -66,7 +66,7 @@ export class Stream {
     this.#source = source;
     source.addEventListener("hello", (event) => this.#hello(JSON.parse(event.data)));
     source.addEventListener("tick", (event) => this.#tick(JSON.parse(event.data)));
-    source.addEventListener("bye", (event) => this.#bye(JSON.parse(event.data).reason));
+    source.addEventListener("bye", (event) => this.#failed(JSON.parse(event.data).reason));
     source.addEventListener("error", () => this.#failed());
     this.#listen();
   }
@@ -98,23 +98,18 @@ export class Stream {
     this.listener.tick(tick);
   }
 
-  /** @param {string} reason */
-  #bye(reason) {
-    this.close();
-    this.#tell("over", reason, "");
-  }
-
-  async #failed() {
+  /** Find out why there is no stream, and try again if there may be one. @param {string} [reason] what the server said last */
+  async #failed(reason = "") {
     this.close();
     try {
       /** @type {GraphPicture} */
       const graph = await ask("graph");
-      if (!graph.origin.is_live) return this.#tell("over", graph.origin.note, "");
-      this.#retry("The connection broke off.", "");
+      if (!graph.origin.is_live) return this.#tell("over", reason, "");
+      this.#retry(reason || "The connection broke off.", "");
     } catch (error) {
       if (error instanceof Refusal && [401, 403].includes(error.status)) this.#tell("refused", error.message, error.hint);
       else if (error instanceof Refusal) this.#retry(error.message, error.hint);
-      else this.#retry("The server does not answer.", "");
+      else this.#retry(reason || "The server does not answer.", "");
     }
   }
 
