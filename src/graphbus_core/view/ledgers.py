@@ -38,6 +38,7 @@ from graphbus_core.view.messages import (
     DeadLetterList,
     DeliveryPage,
     EventTree,
+    GraphPicture,
     Hello,
     Origin,
     ReplayOrder,
@@ -348,6 +349,11 @@ class LedgerSource(ProjectSource):
             dead_letters=len(self._last.letters),
             handlers=changed,
         )
+
+    def graph(self, *, is_trusted: bool) -> GraphPicture:
+        """Return the drawing of the graph; the note of its origin says whether the ledger can be read."""
+        self._look()
+        return super().graph(is_trusted=is_trusted)
 
     def deliveries(self, query: Query) -> DeliveryPage:
         """Return deliveries of the past."""
