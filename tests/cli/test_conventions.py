@@ -100,6 +100,7 @@ WITHOUT_JSON = {
     "k8s deploy": "stdout belongs to kubectl",
     "mcp": "stdout belongs to the protocol",
     "relay": "stdout belongs to the protocol",
+    "view": "it shows a page, whose API is JSON",
 }
 WORDS = {
     "folder": "new", "name": "Thing", "number": "1", "place": "agents/nowhere.py", "agent": "Nobody", "key": "none",
