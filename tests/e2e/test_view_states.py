@@ -225,6 +225,12 @@ def test_the_stream_moves_the_figures_and_colours_what_fails(site: ViewSite, go:
     assert went.text("#trouble").endswith("failures")
 
 
+def test_nothing_is_lost_between_the_list_and_the_stream(site: ViewSite, go: Go) -> None:
+    site.late = (msgspec.structs.replace(ORDERS[-1], seq=9_999, started=stories.NOW + 30),)
+    went = go(site.url)
+    went.waits_for('.row[data-seq="9999"]')
+
+
 def test_what_waits_is_shown_as_long_as_it_waits(site: ViewSite, go: Go) -> None:
     went = opens(site, go, "graph")
     stuck = {"Payments.on_accepted <- /Order/Accepted": m.Counts(waiting=7, lag_s=80)}

@@ -35,6 +35,7 @@ class ViewSite:
         answers: Path below /view/, without its query -> the message, or a status and a problem.
         deliveries: What `/view/deliveries` gives, oldest first.
         ends: Why the stream ends at once; empty: it stays open.
+        late: Deliveries that come before the next stream begins, and after the list was asked for.
         orders: The bodies of POST requests.
     """
 
@@ -42,6 +43,7 @@ class ViewSite:
         self.answers: dict[str, Answer] = {"graph": picture}
         self.deliveries = deliveries
         self.ends = ""
+        self.late: tuple[Delivery, ...] = ()
         self.orders: list[Any] = []
         self.port = 0
         self._streams: list[Queue[Tick | None]] = []
@@ -95,8 +97,10 @@ class ViewSite:
         """The events of one connection."""
         own: Queue[Tick | None] = Queue()
         self._streams.append(own)
+        self.deliveries, self.late = self.deliveries + self.late, ()
+        newest = self.deliveries[-1].seq if self.deliveries else 0
         try:
-            yield _event("hello", Hello(origin=self.picture.origin, oldest=1, newest=0, interval_s=0.25))
+            yield _event("hello", Hello(origin=self.picture.origin, oldest=1, newest=newest, interval_s=0.25))
             if self.ends:
                 yield _event("bye", Bye(reason=self.ends))
                 return

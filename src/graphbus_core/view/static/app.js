@@ -87,9 +87,7 @@ export class App {
   async #loadNewest() {
     /** @type {DeliveryPage} */
     const page = await ask(`deliveries?limit=${PAGE}`);
-    this.store.forgetDeliveries();
-    this.store.add(page.deliveries);
-    this.store.hasOlder = page.has_older;
+    this.store.renew(page);
     this.invalidate();
   }
 
@@ -115,9 +113,11 @@ export class App {
 
   /** @param {Hello} hello */
   async #hello(hello) {
-    const before = this.store.graph?.origin.server;
-    if (before === hello.origin.server) {
-      if (this.state.condition === "lost" && this.store.isTail) await this.#loadNewest();
+    this.store.rebase();
+    if (this.store.graph?.origin.server === hello.origin.server) {
+      // What was published between the list and the stream, or while the stream was broken off.
+      if (this.store.isTail && hello.newest > (this.store.deliveries.at(-1)?.seq ?? 0))
+        await this.#loadNewest().catch((error) => this.say(this.explain(error).join(" ")));
       return;
     }
     this.store.clear();

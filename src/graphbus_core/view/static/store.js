@@ -1,6 +1,6 @@
 /** What the page knows of a graph. Its memory is bounded: the last deliveries, and exact counts of the last minutes. */
 
-/** @import { Counts, Delivery, GraphPicture, Line, Tick } from "contract" */
+/** @import { Counts, Delivery, DeliveryPage, GraphPicture, Line, Tick } from "contract" */
 import { agentOf, OUTSIDE } from "./format.js";
 
 export const RING = 2000;
@@ -89,6 +89,19 @@ export class Store {
     this.#seen.clear();
     this.isTail = true;
     this.version += 1;
+  }
+
+  /** Count from here on: what happened while nothing was heard belongs to no second. */
+  rebase() {
+    this.#totals.clear();
+  }
+
+  /** Take the newest deliveries, and keep what has come since. @param {DeliveryPage} page */
+  renew(page) {
+    const since = this.deliveries.filter((each) => each.seq > page.newest);
+    this.forgetDeliveries();
+    this.add([...page.deliveries, ...since]);
+    this.hasOlder = page.has_older;
   }
 
   /** @param {Tick} tick */
