@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 
 from graphbus_core import build_graph
 from graphbus_core.cli import main
+from graphbus_core.hosting import signals
 from graphbus_core.hosting.state import States
-from tests.fakes.nats_server import NEWEST, NatsServer
+from tests.fakes.nats_server import NEWEST, NatsServer, free_port
 from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
@@ -142,6 +144,24 @@ def test_an_answer_that_fails_in_another_process_is_an_error_here(
 def test_a_ledger_that_does_not_exist_is_named(bakery: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--ledger", "sqllite", *ORDER, '{"loaves": 2}']) == 7
     assert "There is no ledger 'sqllite'." in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("bakery")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_a_process_that_waits_for_its_server(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "graphbus_core.runtime", "--ledger", f"nats://127.0.0.1:{free_port()}/x"]
+    waiting = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert waiting.stderr is not None
+        while "is waited for" not in waiting.stderr.readline():
+            assert waiting.poll() is None
+        began = time.monotonic()
+        waiting.send_signal(number)
+        assert waiting.wait(PATIENCE_S) == 0
+        assert time.monotonic() - began < signals._START_S  # until which a graph that starts is left alone
+    finally:
+        waiting.kill()
+        waiting.communicate()
 
 
 @pytest.mark.parametrize("command", ["lag", "resume"])

@@ -21,6 +21,8 @@ SIGNAL_POLL_S = 0.5
 """How often a main thread that waits must return to Python code, which is where Python runs signal handlers."""
 _raised_signals: list[int] = []
 """The signals for which `StopRequested` was raised within the current `stop_on_signals`."""
+_waiting_blocks: list[None] = []
+"""One for each `interruptible` block that runs."""
 
 
 class StopRequested(BaseException):
@@ -71,7 +73,7 @@ class SignalHandler:
             self._has_signal = True
         if self._is_over:
             return
-        if self._waiter is None and self.is_busy():
+        if self._waiter is None and self._must_wait():
             self._waiter = threading.Thread(
                 target=self._send_again, args=(number,), name="graphbus-signal", daemon=True
             )
@@ -89,6 +91,9 @@ class SignalHandler:
         _raised_signals.append(self._number)
         raise StopRequested(self._number)
 
+    def _must_wait(self) -> bool:
+        return not _waiting_blocks and self.is_busy()
+
     def finish(self) -> None:
         """Ignore signals from now on, one that waits included, because the work that they would interrupt has ended."""
         self._is_over = True
@@ -98,10 +103,20 @@ class SignalHandler:
     def _send_again(self, number: int) -> None:
         """Send the signal to the main thread again once that may be interrupted or the grace is over; not after `finish`."""
         deadline = monotonic() + self.begin_grace()
-        while self.is_busy() and monotonic() < deadline and not self._is_over:
+        while self._must_wait() and monotonic() < deadline and not self._is_over:
             sleep(_BUSY_POLL_S)
         if not self._is_over:
             signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let a signal stop a graph that starts: within the block, it waits for something that may take for ever."""
+    _waiting_blocks.append(None)
+    try:
+        yield
+    finally:
+        _waiting_blocks.pop()
 
 
 @contextmanager

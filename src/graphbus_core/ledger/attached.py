@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from graphbus_core.errors import RunError, raise_all
 from graphbus_core.hosting.graph import LiveGraph, state_path
 from graphbus_core.hosting.imports import require_packages, select_agents
+from graphbus_core.hosting.signals import interruptible
 from graphbus_core.ledger.nats_names import is_on_nats
 from graphbus_core.ledger.questions import Asking
 from graphbus_core.ledger.seam import EngineGone, History, Lag, Ledger, Questions, Subscription
@@ -214,12 +215,15 @@ class AttachedLedger:
     def begin(self) -> None:
         """Connect to the engine, append what agents have published at their start, and begin to handle events.
 
+        It waits for a server that does not answer; a signal stops that.
+
         Raises:
             RunError: The engine cannot be used.
         """
         self._thread.start()
         self._has_begun = True
-        self._wait_for(self.worker.open())
+        with interruptible():
+            self._wait_for(self.worker.open())
         if self._asking is not None:
             self.worker.on_wake = self._asking.answer_all
         self._loop.call_soon_threadsafe(self.worker.start)
@@ -307,4 +311,8 @@ class AttachedLedger:
             self._loop.close()
 
     def _wait_for(self, work: Coroutine[Any, Any, R]) -> R:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        waiting = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return waiting.result()
+        finally:
+            waiting.cancel()  # if a signal has interrupted this thread; else it has ended

@@ -158,22 +158,23 @@ class NatsLedger:
         return self._link.is_up and self._is_declared
 
     async def open(self, subscriptions: Sequence[Subscription]) -> None:
-        """Open the file, connect, and make or verify the stream and the consumers; see `Ledger.open`.
+        """Open the file, connect, and make or verify the stream and the consumers; see `Ledger.open`. Wait for the server.
 
         Raises:
             RunError: GBE659, the server cannot be used.
         """
         await self._local.open(subscriptions)
         self._subscriptions = tuple(subscriptions)
-        await self._connect()
+        await self._connect(is_patient=True)
         await self._declare()
         self._spawn("relay", self._relay())
         self._spawn("watch", self._watch_connection())
 
-    async def _connect(self) -> None:
+    async def _connect(self, *, is_patient: bool = False) -> None:
         """Connect, and make or verify the stream, unless that is done."""
         if self._stream is None:
-            await self._link.connect()
+            if not self._link.is_up:
+                await self._link.connect(is_patient=is_patient)
             try:
                 self._stream = await declare_stream(self._link, self._settings)
             except NobodyThereError:

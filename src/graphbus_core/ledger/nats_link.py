@@ -30,7 +30,9 @@ Received = Msg
 Receiver = Subscription
 """What `NatsLink.listen` returns."""
 CONNECT_S = 5.0
-"""How long the first connection may take."""
+"""How long the first connection may take for somebody who does not wait for the server to come."""
+_DIAL_S = 10
+"""How long one attempt may take; a busy server is slow."""
 ANSWER_S = 5.0
 """How long an answer of the server may take."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
@@ -134,15 +136,18 @@ class NatsLink:
 
     # --- life ---
 
-    async def connect(self) -> None:
+    async def connect(self, *, is_patient: bool = False) -> None:
         """Connect for the first time.
 
+        Args:
+            is_patient: Wait until there is a server, and say so once: a supervisor would only start the process again.
+
         Raises:
-            RunError: GBE659, it is not possible within `CONNECT_S`.
+            RunError: GBE659, the server refuses it; or it is not possible within `CONNECT_S`, and this is not patient.
         """
         try:
-            async with asyncio.timeout(CONNECT_S):
-                await self._keep_dialing(is_first=True)
+            async with asyncio.timeout(None if is_patient else CONNECT_S):
+                await self._keep_dialing(is_first=True, is_patient=is_patient)
             self._staying = asyncio.create_task(self._stay_connected())
         except TimeoutError:
             raise unusable(
@@ -151,9 +156,9 @@ class NatsLink:
                 self.address.place,
             ) from None
 
-    async def _keep_dialing(self, *, is_first: bool = False) -> None:
+    async def _keep_dialing(self, *, is_first: bool = False, is_patient: bool = False) -> None:
         """Connect, with pauses between the attempts; raise GBE659 if the server refuses the first one."""
-        pause_s = _FIRST_PAUSE_S
+        pause_s, must_say = _FIRST_PAUSE_S, is_patient
         while True:
             try:
                 await self._dial()
@@ -166,6 +171,9 @@ class NatsLink:
             if is_first and "authorization" in self._last_error.lower():
                 advice = "Check the user and the password in the address: `nats://user:password@host:4222`."
                 raise unusable("it refuses the credentials", advice, self.address.place)
+            if must_say:
+                must_say = False
+                _log.warning("NATS at %s is waited for: %s", self.address.place, self._last_error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -197,7 +205,7 @@ class NatsLink:
             allow_reconnect=False,
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
-            connect_timeout=2,
+            connect_timeout=_DIAL_S,
             ping_interval=10,
         )
 
