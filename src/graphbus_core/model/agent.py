@@ -93,8 +93,10 @@ class KeyRead(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     Attributes:
         is_optional: The handler works without the key (`.get`, `in`, try/except KeyError), or may do so.
-        is_guarded: The read may not happen: it depends on a condition on the payload, or reads an attribute of an object.
+        is_guarded: The read may not happen, or may fail without harm: it depends on a condition on the payload, its error is
+            caught, or it reads an attribute of an object.
         below: The parts of the value that are read, such as `patient.name` or `lines[].sku`; `lines[].?` for an unknown use.
+        is_attribute: What is read of a result is an attribute, not a key.
     """
 
     key: str
@@ -102,6 +104,7 @@ class KeyRead(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     is_optional: bool = False
     is_guarded: bool = False
     below: tuple[str, ...] = ()
+    is_attribute: bool = False
 
 
 _READ_BY_KEY = frozenset({"unknown", "any", "dict", "union"})

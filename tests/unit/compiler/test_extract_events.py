@@ -10,6 +10,7 @@ from graphbus_core.model.agent import Publication, Subscription
 from tests.reading import HEAD, read_agent, read_files
 
 TYPES = """
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -100,6 +101,16 @@ def _reads(tmp_path: Path, signature: str, body: str) -> str:
         ("try:\n    event['a']\nexcept ValueError:\n    pass", "a"),
         ("try:\n    event['a']\nexcept:\n    pass", "a?"),
         ("with suppress(KeyError):\n    event['a']", "a?"),
+        ("with suppress(ValueError, OSError):\n    event['a']", "a"),
+        ("try:\n    event['a']\nfinally:\n    pass", "a"),
+        ("try:\n    pass\nexcept KeyError:\n    event['a']\nelse:\n    event['b']", "a b"),
+        ("try:\n    event['a']\nexcept asyncio.TimeoutError:\n    pass", "a"),
+        ("try:\n    event['a']\nexcept LookupError:\n    pass", "a?"),
+        ("try:\n    event['a']\nexcept unheard.Of:\n    pass", "a?"),
+        ("try:\n    event['a']\nexcept self.errors:\n    pass", "a?"),
+        ("try:\n    event['a']\nexcept* ValueError:\n    pass", "a"),
+        ("wrong = ValueError\ntry:\n    event['a']\nexcept wrong:\n    pass", "a"),
+        ("try:\n    try:\n        event['a']\n    except OSError:\n        pass\nexcept KeyError:\n    pass", "a?"),
         ("data = event.payload\ndata['a']", "a"),
         ("data = event.payload or {}\ndata.get('a')", "a?"),
         ("data = event.payload\ndata = {}\ndata['a']", "..."),

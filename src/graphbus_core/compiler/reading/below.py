@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 import msgspec
 
 from graphbus_core.compiler.reading.bodies import FunctionNode, container_root
+from graphbus_core.compiler.reading.catching import may_be_caught
 from graphbus_core.compiler.reading.constants import evaluate_constant, is_rebound
 from graphbus_core.compiler.reading.flow import comprehension_view, infer_type
 from graphbus_core.compiler.reading.methods import MethodSource
@@ -40,7 +41,8 @@ def reads_of_results(method: MethodSource, view: FunctionView) -> Mapping[str, l
     """Return, for each result of another agent, the keys that a method reads of it.
 
     The name of a result is `Agent.method` or the topic of a request. A key is a path: `a[].b` leads into the items of a list. A
-    key counts as optional if any read of it is. Attributes are optional and guarded: an object may have more than its fields.
+    key counts as optional if any read of it is. Attributes are optional and guarded: an object may have more than its fields. So
+    are keys whose absence is caught: what the code does then is not followed.
     """
     found: dict[str, list[KeyRead]] = {}
     kept = (getattr(getattr(value, "func", None), "attr", "") for value, _ in view.kept.values())
@@ -50,8 +52,14 @@ def reads_of_results(method: MethodSource, view: FunctionView) -> Mapping[str, l
         reads = [*_find_key_reads(method.node.body, view, called), *_find_reads_in_callees(view)]
         optional = {(name, each.key) for name, each in reads if each.is_optional}
         for name, each in reads:
-            found.setdefault(name, []).append(msgspec.structs.replace(each, is_optional=(name, each.key) in optional))
+            is_tolerated = not each.is_optional and (name, each.key) in optional
+            found.setdefault(name, []).append(mark_guarded(each) if is_tolerated else each)
     return found
+
+
+def mark_guarded(read: KeyRead) -> KeyRead:
+    """Return the read of a key, marked as optional and guarded; one that was optional without a guard stays unguarded."""
+    return msgspec.structs.replace(read, is_optional=True, is_guarded=read.is_guarded or not read.is_optional)
 
 
 def _find_key_reads(nodes: Sequence[ast.AST], outer: FunctionView, called: Set[int]) -> Iterator[tuple[str, KeyRead]]:
@@ -69,9 +77,12 @@ def _find_key_reads(nodes: Sequence[ast.AST], outer: FunctionView, called: Set[i
         if of.kind == "result" and key is not None:
             path = ".".join(map(str, (*of.values, value))).replace(f".{ITEM}", ITEM)
             is_stored = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
-            is_guarded = isinstance(node, ast.Attribute) and not is_stored
-            is_optional = is_stored or not isinstance(node, ast.Subscript) or view.body.is_caught(node)
-            yield of.name, KeyRead(path, span_of(view.scope.module.path, key), is_optional, is_guarded)
+            is_attribute = isinstance(node, ast.Attribute)
+            is_caught = isinstance(node, ast.Subscript) and may_be_caught(node, view)
+            is_guarded = is_caught or (is_attribute and not is_stored)
+            is_optional = is_stored or is_caught or not isinstance(node, ast.Subscript)
+            place = span_of(view.scope.module.path, key)
+            yield of.name, KeyRead(path, place, is_optional, is_guarded, is_attribute=is_attribute)
 
 
 def _walk_with_views(
@@ -177,12 +188,12 @@ def _names_that_may_hold_parts(view: FunctionView) -> Set[str]:
 def _path_that_is_read(node: ast.Attribute | ast.Subscript, view: FunctionView, names: Set[str]) -> str:
     """Return the path that an attribute or subscript reads below a key of the payload, such as `items[].sku`.
 
-    `""` if it reads none, if the function catches a missing key, and for a key of the payload itself.
+    `""` if it reads none, and for a key of the payload itself.
     """
     is_read = (
         isinstance(node.ctx, ast.Load) and not _is_payload(node.value, view) and _may_hold_part(node.value, view, names)
     )
-    if not is_read or (isinstance(node, ast.Subscript) and view.body.is_caught(node)):
+    if not is_read:
         return ""
     key = node.attr if isinstance(node, ast.Attribute) else evaluate_constant(node.slice, view.scope)
     of = infer_type(node.value, view) if isinstance(key, str) else UNKNOWN

@@ -7,8 +7,7 @@ that a name that is "bound once" surely has one value.
 from __future__ import annotations
 
 import ast
-import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -33,7 +32,6 @@ _COPYING = frozenset({"copy", "deepcopy"})
 _DICT_COPYING = _COPYING | {"dict"}
 CHANGING_METHODS = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
 _READING_ON_SELF = frozenset({"log", "publish", "request"})
-_CATCHING = frozenset({"KeyError", "LookupError", "Exception", "BaseException"})
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -113,7 +111,7 @@ class Body:
         self.plain_calls: list[ast.Call] = []
         self.functions: dict[str, FunctionNode] = {}
         self.written: set[str] = set()
-        self._tried: list[tuple[int, int]] = []
+        self._tried: list[tuple[int, int, Sequence[ast.expr | None]]] = []
         self.is_own = True
         self.statements = function.body
         self.reaching: dict[ast.AST, tuple[Reaching, ...]] = {}
@@ -164,9 +162,9 @@ class Body:
         """Count one load of a name as harmless: it neither changes the value nor passes the value on."""
         self.harmless[name] = self.harmless.get(name, 0) + 1
 
-    def catch(self, body: Sequence[ast.stmt]) -> None:
-        """Note that the function catches the error of a missing key in these consecutive statements."""
-        self._tried.append((body[0].lineno, body[-1].end_lineno or body[-1].lineno))
+    def catch(self, body: Sequence[ast.stmt], exceptions: Sequence[ast.expr | None]) -> None:
+        """Note that these exceptions are caught in these consecutive statements; None stands for a bare `except`."""
+        self._tried.append((body[0].lineno, body[-1].end_lineno or body[-1].lineno, exceptions))
 
     def access(
         self, container: ast.expr, key: ast.expr, node: ast.expr, how: Literal["read", "write", "get", "in"]
@@ -201,9 +199,11 @@ class Body:
         changed = (container_root(each.func.value) for each in self.changes)  # type: ignore[attr-defined]
         return (name, False) in changed or any(each.name == name and each.how == "write" for each in self.accesses)
 
-    def is_caught(self, node: ast.expr) -> bool:
-        """True if the function catches the error that a missing key at this place would raise."""
-        return any(first <= node.lineno <= last for first, last in self._tried)
+    def caught_at(self, node: ast.expr) -> Iterator[ast.expr | None]:
+        """Yield the exceptions that are caught where they are raised at this place; None stands for a bare `except`."""
+        for first, last, exceptions in self._tried:
+            if first <= node.lineno <= last:
+                yield from exceptions
 
     def escapes(self, name: str) -> bool:
         """True when the value of a name is passed on, so that other code may change it."""
@@ -416,30 +416,19 @@ def _visit_yield(body: Body, node: ast.Yield | ast.YieldFrom) -> None:
 
 
 def _visit_try(body: Body, node: ast.Try) -> None:
-    """Note the body of a `try` that catches the error of a missing key, and the names that its handlers bind."""
-    if any(_catches_missing_key(handler) for handler in node.handlers):
-        body.catch(node.body)
+    """Note what the handlers of a `try` catch in its body, and the names that they bind."""
+    body.catch(node.body, [handler.type for handler in node.handlers])
     for handler in node.handlers:
         if handler.name:
             body.bind(handler.name, None)
 
 
-def _catches_missing_key(handler: ast.ExceptHandler) -> bool:
-    """True if an `except` may catch KeyError; False only if it names nothing but builtin exceptions of other kinds."""
-    if handler.type is None:
-        return True
-    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(
-        not isinstance(item, ast.Name) or item.id in _CATCHING or not hasattr(builtins, item.id) for item in types
-    )
-
-
 def _visit_with(body: Body, node: ast.With | ast.AsyncWith) -> None:
-    """Note the body of `with suppress(...)`, which may catch the error of a missing key."""
+    """Note the exceptions that `with suppress(...)` catches in its body."""
     for item in node.items:
-        called = getattr(item.context_expr, "func", None)
-        if "suppress" in (getattr(called, "id", ""), getattr(called, "attr", "")):
-            body.catch(node.body)
+        call = item.context_expr
+        if isinstance(call, ast.Call) and "suppress" in (getattr(call.func, "id", ""), getattr(call.func, "attr", "")):
+            body.catch(node.body, call.args)
 
 
 def _visit_import(body: Body, node: ast.Import | ast.ImportFrom) -> None:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import msgspec
 
 from graphbus_core.compiler.reading.annotations import annotation_kind, read_schema
 from graphbus_core.compiler.reading.attributes import missing_attributes
-from graphbus_core.compiler.reading.below import COMPREHENSIONS, MOST_HOPS, PAYLOAD, key_access, paths_below, reads_more
-from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Body, FunctionNode, container_root
+from graphbus_core.compiler.reading.below import (
+    MOST_HOPS,
+    PAYLOAD,
+    mark_guarded,
+    paths_below,
+    reads_more,
+)
+from graphbus_core.compiler.reading.bodies import Body, FunctionNode, container_root
+from graphbus_core.compiler.reading.catching import may_be_caught
 from graphbus_core.compiler.reading.constants import evaluate_constant, follow_constant, is_rebound, text_of
-from graphbus_core.compiler.reading.endings import reaches_end
 from graphbus_core.compiler.reading.flow import infer_type, read_fields, read_variants
+from graphbus_core.compiler.reading.guards import GuardedParts
 from graphbus_core.compiler.reading.methods import Decorator, MethodSource, annotated_arguments
 from graphbus_core.compiler.reading.modules import FUNCTIONS, DefinedName, NameScope, resolve_through
-from graphbus_core.compiler.reading.syntax import call_argument, children_of, nodes_below, span_of
+from graphbus_core.compiler.reading.syntax import call_argument, span_of
 from graphbus_core.compiler.reading.topics import ReadTopic, read_topic
 from graphbus_core.compiler.reading.views import FunctionView, called_method, function_view, is_name
 from graphbus_core.model.agent import (
@@ -33,124 +40,6 @@ from graphbus_core.model.agent import (
     decide_handler_shape,
 )
 from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
-
-
-class _GuardedParts:
-    """Finds the parts of a handler that run only if a condition on the payload has a certain outcome.
-
-    A key that is read there may be one that is not always sent. In doubt a read counts as guarded: to overlook a missing key is
-    better than to report a key that is never read.
-
-    Args:
-        function: The handler.
-        names: The names of the event, of the payload, and of its copies.
-    """
-
-    def __init__(self, function: FunctionNode, names: Iterable[str]) -> None:
-        self._payload = frozenset(names)
-        self._names = set(names)
-        self._guarded_ranges: list[tuple[tuple[int, int], tuple[int, int]]] = []
-        nodes = nodes_below(function)
-        if any(isinstance(node, _DECIDING) for node in nodes):
-            self._collect_names(nodes)
-            for node in nodes:
-                for test, parts in _conditional_parts(node) if isinstance(node, _DECIDING) else ():
-                    if self._mentions(test):
-                        self._add_range(parts)
-                for field in _BODY_FIELDS if hasattr(node, "body") else ():
-                    self._add_ranges_after_exits(getattr(node, field, ()))
-
-    def covers(self, node: ast.expr) -> bool:
-        """True if this expression runs only for one outcome of a condition on the payload."""
-        return any(first <= (node.lineno, node.col_offset) < last for first, last in self._guarded_ranges)
-
-    def _collect_names(self, nodes: Iterable[ast.AST]) -> None:
-        """Add to `_names` those of values that are computed from the whole payload: `keys = event.keys()`, `for key in event`."""
-        assignments = [
-            (_bound_names(node), getattr(node, "value", None) or getattr(node, "iter", None))
-            for node in nodes
-            if isinstance(node, _ASSIGNING)
-        ]
-        is_growing = True
-        while is_growing:
-            known = len(self._names)
-            for names, value in assignments:
-                if value is not None and self._uses_whole_payload(value):
-                    self._names |= names
-            is_growing = len(self._names) > known
-
-    def _mentions(self, expression: ast.AST) -> bool:
-        """True if an expression uses the payload, or a value that is computed from the whole payload."""
-        return any(isinstance(node, ast.Name) and node.id in self._names for node in ast.walk(expression))
-
-    def _uses_whole_payload(self, expression: ast.AST) -> bool:
-        """True if an expression uses the payload as a whole, not only one constant key of it or a field of the event."""
-        if isinstance(expression, ast.Name):
-            return expression.id in self._names
-        if isinstance(expression, ast.Attribute) and expression.attr in EVENT_FIELDS:
-            return False
-        container, key = key_access(expression)
-        root = container_root(container) if container is not None else None
-        if isinstance(key, ast.Constant) and root is not None and root[0] in self._payload:
-            return False
-        return any(self._uses_whole_payload(child) for child in children_of(expression))
-
-    def _add_ranges_after_exits(self, block: Sequence[ast.stmt]) -> None:
-        """Note the statements after `if missing: return` or `assert len(event) == 3`, as they run for one outcome only."""
-        for number, statement in enumerate(block[:-1] if isinstance(block, list) else (), 1):
-            if isinstance(statement, ast.Assert | ast.If) and self._depends_on_keys(statement.test):
-                blocks = (statement.body, statement.orelse) if isinstance(statement, ast.If) else ()
-                if not all(map(reaches_end, blocks)) or not blocks:  # a branch that exits, or an `assert`
-                    self._add_range(block[number:])
-
-    def _depends_on_keys(self, test: ast.expr) -> bool:
-        """True if a condition may depend on which keys exist; one that only tests for None, truth or a type does not."""
-        if isinstance(test, ast.UnaryOp | ast.BoolOp):
-            return any(self._depends_on_keys(value) for value in children_of(test) if isinstance(value, ast.expr))
-        root = container_root(test)
-        is_presence = root is not None and root[0] in self._payload
-        is_presence |= isinstance(test, ast.Call) and getattr(test.func, "id", "") in ("bool", "isinstance")
-        is_presence |= isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot)
-        return not is_presence and self._uses_whole_payload(test)
-
-    def _add_range(self, nodes: Sequence[ast.stmt | ast.expr]) -> None:
-        """Note the range of these consecutive nodes, which run under a condition; nothing for no nodes."""
-        if nodes:
-            first, last = nodes[0], nodes[-1]
-            end = (last.end_lineno or last.lineno, last.end_col_offset or 0)
-            self._guarded_ranges.append(((first.lineno, first.col_offset), end))
-
-
-_BODY_FIELDS = ("body", "orelse", "finalbody")
-_ASSIGNING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.comprehension)
-_DECIDING = (ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Match, ast.Assert, *COMPREHENSIONS)
-"""Nodes that decide what runs; a function without any of them has no guarded parts."""
-
-
-def _conditional_parts(node: ast.AST) -> Iterator[tuple[ast.expr, Sequence[ast.stmt | ast.expr]]]:
-    """Yield each condition in a node, with the parts that run for only one of its outcomes."""
-    if isinstance(node, ast.If | ast.While):
-        yield from ((node.test, part) for part in (node.body, node.orelse))
-    elif isinstance(node, ast.IfExp):
-        yield from ((node.test, [part]) for part in (node.body, node.orelse))
-    elif isinstance(node, ast.BoolOp):
-        yield from ((value, node.values[number:]) for number, value in enumerate(node.values, 1))
-    elif isinstance(node, ast.Match):
-        for case in node.cases:
-            guards = [case.guard] if case.guard else []
-            yield node.subject, [*guards, *case.body]
-            yield from ((guard, case.body) for guard in guards)
-    elif isinstance(node, COMPREHENSIONS):
-        parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        yield from ((test, parts) for generator in node.generators for test in generator.ifs)
-
-
-def _bound_names(node: ast.AST) -> set[str]:
-    """Return the names that an assignment, a loop or a comprehension binds."""
-    targets = getattr(node, "targets", None) or [node.target]  # type: ignore[attr-defined]
-    below = (each for target in targets for each in ast.walk(target))
-    return {each.id for each in below if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-
 
 _SUBSCRIBE = "graphbus_core.subscribe"
 PUBLISHES = "graphbus_core.publishes"
@@ -295,26 +184,34 @@ def _find_key_reads(
         for access, key in uses
         if isinstance(key, str) and access.how != "write" and (access.name, key) not in added
     ]
-    optional = {key for access, key in constant_reads if access.how in ("get", "in") or body.is_caught(access.node)}
+    tolerated = {key for access, key in constant_reads if access.how in ("get", "in")}
     passed = [*_calls_with_payload(event, names, view)]
-    needs_guards = passed or any(key not in optional for _, key in constant_reads)
-    guards = _GuardedParts(function, names) if needs_guards else None
+    needs_guards = passed or any(access.how == "read" for access, _ in constant_reads)
+    guards = GuardedParts(function, names) if needs_guards else None
     below = paths_below(function, dict.fromkeys(names, PAYLOAD), view) if constant_reads else {}
     reads = []
     for access, key in sorted(constant_reads, key=lambda item: (item[0].key.lineno, item[0].key.col_offset)):
-        is_guarded = key not in optional and bool(guards and guards.covers(access.node))
+        is_read = access.how == "read" or (access.how == "get" and _may_give_none(access.node))
+        is_known = guards is not None and guards.ensure(key, access.node, view.scope)
+        may_fail = key in tolerated or (guards and guards.covers(access.node)) or may_be_caught(access.node, view)
+        is_guarded = is_read and not is_known and bool(may_fail)
         place = span_of(view.scope.module.path, access.key)
         paths = tuple(below.pop(key, ()))
-        reads.append(KeyRead(key, place, key in optional or is_guarded, is_guarded, paths))
+        reads.append(KeyRead(key, place, key in tolerated or is_known or is_guarded, is_guarded, paths))
     is_whole = not unclear and len(constant_reads) == len(uses) and body.shown.isdisjoint(names)
     for call, callee, inner_event, inner_payload, inner in passed:
         further, is_known = _find_key_reads(inner_event, inner_payload, callee, inner)
-        is_optional = bool(guards and guards.covers(call)) or body.is_caught(call)
-        reads += [_mark_guarded(each) if is_optional else each for each in further]
+        is_optional = bool(guards and guards.covers(call)) or may_be_caught(call, view)
+        reads += [mark_guarded(each) if is_optional else each for each in further]
         is_whole = is_whole and is_known
     # every other load of these names must be a call that was followed
     escaping_loads = sum(body.loads.get(name, 0) - body.harmless.get(name, 0) for name in names)
     return tuple(reads), is_whole and escaping_loads <= len(passed)
+
+
+def _may_give_none(getter: ast.expr) -> bool:
+    """True for `name.get(key)` without a default: for a missing key it gives None, which the code may take for a value."""
+    return isinstance(getter, ast.Call) and len(getter.args) == 1 and not getter.keywords
 
 
 def _missing_attributes(payload: str, function: FunctionNode, view: FunctionView) -> Iterator[KeyRead]:
@@ -330,11 +227,6 @@ def _is_extended(copy: str, body: Body) -> bool:
         is_name(call.func.value, copy) and call.func.attr == "update"  # type: ignore[attr-defined]
         for call in body.changes
     )
-
-
-def _mark_guarded(read: KeyRead) -> KeyRead:
-    """Return the read of a key, marked as optional and guarded; one that was optional without a guard stays unguarded."""
-    return msgspec.structs.replace(read, is_optional=True, is_guarded=read.is_guarded or not read.is_optional)
 
 
 def _calls_with_payload(

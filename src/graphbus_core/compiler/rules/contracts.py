@@ -381,12 +381,12 @@ def _describe_wrong_access(
         return None
     names = [field.name for field in container.fields]
     similar = key if key in names else near_match(key, names)
-    is_attribute, result = read.is_optional and read.is_guarded, method.returns  # only reads of attributes are both
+    result = method.returns
     has_attributes = wiring.has_attributes(result.name) if result.kind == "record" else None
     if not read.is_optional and has_attributes and method.has_return_annotation:
         return f"the key {key!r}", f"{result.name} objects have attributes, no keys", f"Write `.{similar or key}`."
     is_dict = all(each.type.kind in ("dict", "record") and not each.type.name for each in method.returned)
-    if is_attribute and key in names and method.returned and is_dict and not has_attributes:
+    if read.is_attribute and key in names and method.returned and is_dict and not has_attributes:
         return f"the attribute {key!r}", "that is a dict", f"Write `[{key!r}]`."
     return None
 
