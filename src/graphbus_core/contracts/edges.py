@@ -359,8 +359,10 @@ class _TopicEdges:
 
     def _doubt_guarded(self, handler: TopicHandler) -> str:
         """Return the doubt about a key that a handler reads only if it is there, and that no publisher is known to send."""
-        guarded = [each.key for each in handler.subscription.reads if each.is_guarded]
-        if not guarded or handler.subscription.declared_schema is not None:
+        schema = handler.subscription.declared_schema
+        required = {field.name for field in schema.fields if field.required} if schema else frozenset[str]()
+        guarded = [each.key for each in handler.subscription.reads if each.is_guarded and each.key not in required]
+        if not guarded:
             return ""
         topics = {each.topic for each in handler.agent.subscriptions if each.method == handler.subscription.method}
         published = [each.publication.payload for topic in topics for each in self._surface.publications_to(topic)]
@@ -431,7 +433,7 @@ def _doubt_payload(published: Sequence[AgentPublication], handler: TopicHandler 
 
     If no code of the agent publishes, but only a declaration says so, that is a doubt as well. A handler of None is ignored.
     """
-    if handler and not handler.is_whole:
+    if handler and not (handler.is_whole and not handler.subscription.is_handed_on):
         return f"what {handler.name} needs of the payload is not known"
     declared = [each.publication.payload_type for each in published if each.publication.is_declared]
     wanted = handler.wanted if handler else next(iter(declared), UNKNOWN)

@@ -125,6 +125,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
         fields: For the shape `fields`: the keyword parameters, which are fields of the payload.
         reads: The keys that the body reads; complete only if `reads_all_known`.
         reads_all_known: False if the payload is passed on, iterated or indexed by a computed key.
+        is_handed_on: A payload of a declared TypedDict is passed to code that declares no such type, or read by a computed key.
         retries: The argument of `@subscribe`, if it is constant; so are `backoff_s`, `timeout_s` and `concurrency`.
         promised: The payload type of the `Topic` to which it subscribes; unknown for a plain name.
         key: The argument of `@subscribe`, if it is constant; so is `on_retry`.
@@ -138,6 +139,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
     fields: tuple[Parameter, ...] = ()
     reads: tuple[KeyRead, ...] = ()
     reads_all_known: bool = True
+    is_handed_on: bool = False
     is_async: bool = False
     retries: int = 0
     backoff_s: float | None = None

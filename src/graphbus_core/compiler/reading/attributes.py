@@ -128,6 +128,12 @@ def _missing_part(node: ast.Attribute | ast.Subscript, site: ClassSite, view: Fu
     return "" if "__getitem__" in known else key
 
 
+def is_typed_dict(annotation: ast.expr | None, scope: NameScope) -> bool:
+    """True for the annotation with a TypedDict of the project."""
+    site = class_of_annotation(annotation, scope)
+    return site is not None and not family_of(scope.library, site).external.isdisjoint(_DICTS)
+
+
 def _all_attributes(site: ClassSite, scope: NameScope) -> frozenset[str] | None:
     """Return all attributes that objects of a class have; None if some of them are not known."""
     chain, bases = family_of(scope.library, site)

@@ -7,13 +7,13 @@ that a name that is "bound once" surely has one value.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any, Literal
 
 import msgspec
 
 from graphbus_core.compiler.reading.reaching import Reaching, reaching_values
-from graphbus_core.compiler.reading.syntax import children_of, fields_of
+from graphbus_core.compiler.reading.syntax import children_of, fields_of, nodes_below
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 EVENT_FIELDS = frozenset({"topic", "src", "event_id", "timestamp", "correlation_id", "causation_id", "hops"})
@@ -251,6 +251,22 @@ def _split_dict_copy(expression: ast.expr) -> tuple[ast.expr | None, Sequence[as
         if len(expression.args) == 1 and getattr(function, "attr", getattr(function, "id", "")) in _DICT_COPYING:
             return expression.args[0], added
     return None, []
+
+
+def reads_copy(names: Set[str], function: FunctionNode) -> bool:
+    """True if keys may be read of a copy of one of these names where it is made: `dict(order)["sku"]`, `f(**order)`."""
+    for node in nodes_below(function):
+        copies: list[ast.expr | None] = []
+        if isinstance(node, ast.Subscript | ast.Attribute):
+            copies = [_split_dict_copy(node.value)[0]]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) not in (
+            "dict",
+            "call",
+        ):
+            copies = [each.value for each in node.keywords if each.arg is None]
+        if any(isinstance(each, ast.Name) and each.id in names for each in copies):
+            return True
+    return False
 
 
 # --- visitors: each notes one kind of node and returns the children still to visit, None for all ---

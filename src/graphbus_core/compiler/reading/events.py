@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from graphbus_core.compiler.reading.annotations import annotation_kind, read_schema
-from graphbus_core.compiler.reading.attributes import missing_attributes
+from graphbus_core.compiler.reading.attributes import is_typed_dict, missing_attributes
 from graphbus_core.compiler.reading.below import (
     MOST_HOPS,
     PAYLOAD,
@@ -17,7 +17,7 @@ from graphbus_core.compiler.reading.below import (
     paths_below,
     reads_more,
 )
-from graphbus_core.compiler.reading.bodies import Body, FunctionNode, container_root
+from graphbus_core.compiler.reading.bodies import Body, FunctionNode, container_root, reads_copy
 from graphbus_core.compiler.reading.catching import may_be_caught
 from graphbus_core.compiler.reading.constants import evaluate_constant, follow_constant, is_rebound, text_of
 from graphbus_core.compiler.reading.flow import infer_type, read_fields, read_variants
@@ -100,7 +100,7 @@ def make_subscription(
     shape: HandlerShape,
 ) -> Subscription:
     """Return one subscription with the keys that its handler reads of the payload; `span` is where the topic is written."""
-    reads, reads_all_known = _read_keys(shape, parameters, method.node, view)
+    reads, reads_all_known, is_handed_on = _read_keys(shape, parameters, method.node, view)
     # the position of the payload among the parameters; -1 if no parameter takes the whole payload
     at = {"payload": 0, "typed": 0, "event_payload": 1, "topic_payload": 1}.get(shape, -1)
     if 0 <= at < len(parameters):
@@ -114,6 +114,7 @@ def make_subscription(
         fields=parameters if shape == "fields" else (),
         reads=reads,
         reads_all_known=reads_all_known,
+        is_handed_on=is_handed_on,
         is_async=isinstance(method.node, ast.AsyncFunctionDef),
         promised=topic.type,
     )
@@ -140,36 +141,56 @@ def _find_handler_shape(
 # --- keys that are read -----------------------------------------------------------------
 
 
+class _FoundReads(NamedTuple):
+    """The keys of the payload that a handler reads, and `reads_all_known` and `is_handed_on` of its subscription."""
+
+    keys: tuple[KeyRead, ...]
+    are_complete: bool
+    is_handed_on: bool = False
+
+
 def _read_keys(
     shape: HandlerShape, parameters: tuple[Parameter, ...], function: FunctionNode, view: FunctionView
-) -> tuple[tuple[KeyRead, ...], bool]:
-    """Return the keys of the payload that a handler reads, and True if it certainly reads no others.
+) -> _FoundReads:
+    """Return the keys of the payload that a handler reads.
 
     Keys that the parameters themselves declare, for the shape `fields`, are not listed.
     """
     if shape == "fields":
-        return (), not reads_more(parameters, function, view)
+        return _FoundReads((), not reads_more(parameters, function, view))
     if shape == "nothing":
-        return (), True
-    if shape == "typed":  # the class requires its required fields; add the reads that need an optional one
-        required = {field.name for field in parameters[0].type.fields if field.required}
-        reads = _find_key_reads("", parameters[0].name, function, view)[0] if parameters[0].type.fields else ()
-        return tuple(each for each in reads if each.key not in required and not each.is_optional), False
+        return _FoundReads((), are_complete=True)
+    if shape == "typed":
+        return _find_reads_beyond_class(parameters[0], function, view)
     event = parameters[0].name if shape in ("event", "event_payload") else ""
     payload = parameters[-1].name if shape in ("payload", "event_payload", "topic_payload") else ""
-    return _find_key_reads(event, payload, function, view)
+    return _FoundReads(*_find_key_reads(event, payload, function, view))
+
+
+def _find_reads_beyond_class(payload: Parameter, function: FunctionNode, view: FunctionView) -> _FoundReads:
+    """Return the reads of keys that the class of a payload does not require; see `missing_attributes` for those of objects."""
+    if not payload.type.fields:
+        return _FoundReads((), are_complete=False)
+    reads, is_whole = _find_key_reads("", payload.name, function, view, is_typed=True)
+    required = {field.name for field in payload.type.fields if field.required}
+    needed = tuple(each for each in reads if each.key not in required and (each.is_guarded or not each.is_optional))
+    is_dict = is_typed_dict(view.body.parameters.get(payload.name), view.scope)
+    return _FoundReads(needed, are_complete=False, is_handed_on=is_dict and not is_whole)
 
 
 def _find_key_reads(
-    event: str, payload: str, function: FunctionNode, view: FunctionView
+    event: str, payload: str, function: FunctionNode, view: FunctionView, *, is_typed: bool = False
 ) -> tuple[tuple[KeyRead, ...], bool]:
-    """Return what `_read_keys` returns, for a function with these names of the event and the payload (`""`: it has none)."""
+    """Return the keys that a function with these names of the event and the payload reads, and True if it reads no others.
+
+    `""` stands for no name. With `is_typed` the payload is of a TypedDict: a function that takes it as one is trusted.
+    """
     body = view.body
     if not (event or payload) or not {event, payload}.isdisjoint(body.bound):
         return (), False
     aliases = {name for name, owner in body.aliases.items() if owner and owner in (event, payload)}
     # names whose keys are not certain to be those that were sent: changed copies, then payloads that are used like an event
-    unclear = {name for name in aliases if body.bound_once(name) is None or _is_extended(name, body)}
+    unclear = {name for name in aliases if body.bound_once(name) is None or _is_changed(name, body)}
     names = ({event, payload} | aliases) - unclear - {""}
     unclear |= {access.name for access in body.accesses if access.is_payload and access.name in names - {event}}
     uses = [
@@ -198,9 +219,12 @@ def _find_key_reads(
         place = span_of(view.scope.module.path, access.key)
         paths = tuple(below.pop(key, ()))
         reads.append(KeyRead(key, place, key in tolerated or is_known or is_guarded, is_guarded, paths))
-    is_whole = not unclear and len(constant_reads) == len(uses) and body.shown.isdisjoint(names)
+    is_hidden = not body.shown.isdisjoint(names) and not (is_typed and not reads_copy(names, function))
+    is_whole = not unclear and len(constant_reads) == len(uses) and not is_hidden
     for call, callee, inner_event, inner_payload, inner in passed:
-        further, is_known = _find_key_reads(inner_event, inner_payload, callee, inner)
+        is_declared = is_typed and is_typed_dict(inner.body.parameters.get(inner_payload), inner.scope)
+        further, is_known = _find_key_reads(inner_event, inner_payload, callee, inner, is_typed=is_declared)
+        is_known = is_known or is_declared
         is_optional = bool(guards and guards.covers(call)) or may_be_caught(call, view)
         reads += [mark_guarded(each) if is_optional else each for each in further]
         is_whole = is_whole and is_known
@@ -221,12 +245,9 @@ def _missing_attributes(payload: str, function: FunctionNode, view: FunctionView
         yield from _missing_attributes(parameter, callee, inner)
 
 
-def _is_extended(copy: str, body: Body) -> bool:
-    """True if `update` adds keys to this copy of the payload, so that it is not known which of its keys were sent."""
-    return any(
-        is_name(call.func.value, copy) and call.func.attr == "update"  # type: ignore[attr-defined]
-        for call in body.changes
-    )
+def _is_changed(copy: str, body: Body) -> bool:
+    """True if a method changes the keys of this copy of the payload, so that it is not known which of them were sent."""
+    return any(is_name(call.func.value, copy) for call in body.changes)  # type: ignore[attr-defined]
 
 
 def _calls_with_payload(
@@ -240,7 +261,9 @@ def _calls_with_payload(
     body = view.body
     calls = [*body.plain_calls, *(call for _, call in body.calls)] if view.hops < MOST_HOPS else []
     for call in calls:
-        roots = {place: container_root(each) for place, each in enumerate(call.args)}
+        arguments: dict[int | str, ast.expr] = dict(enumerate(call.args))
+        arguments |= {each.arg: each.value for each in call.keywords if each.arg}
+        roots = {place: container_root(each) for place, each in arguments.items()}
         payload_places = {  # `.payload` counts only of the event
             root: place for place, root in roots.items() if root and root[0] in names and root[1] <= (root[0] == event)
         }
@@ -250,9 +273,9 @@ def _calls_with_payload(
         inner = function_view(callee, view)
         parameters = [each.arg for each in (*callee.node.args.posonlyargs, *callee.node.args.args)]
         (((name, is_payload), place),) = payload_places.items()
-        place += bool(inner.body.self_name)
-        if place < len(parameters):
-            parameter = parameters[place]
+        taken = parameters[bool(inner.body.self_name) :]
+        parameter = place if isinstance(place, str) else taken[place] if place < len(taken) else ""
+        if parameter:
             is_event = name == event and not is_payload
             yield (call, callee.node, parameter, "", inner) if is_event else (call, callee.node, "", parameter, inner)
 

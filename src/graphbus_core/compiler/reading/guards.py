@@ -15,12 +15,16 @@ from graphbus_core.compiler.reading.syntax import children_of, nodes_below
 
 
 class _Guarded(NamedTuple):
-    """The places from `first` up to `last` run only if `test` has an outcome; None: the outcome is no truth value."""
+    """The places from `first` up to `last` run only if `test` has an outcome; None: the outcome is no truth value.
+
+    `hides` is True if a key that is read there may be one that is not always sent.
+    """
 
     first: tuple[int, int]
     last: tuple[int, int]
     test: ast.expr
     outcome: bool | None
+    hides: bool
 
 
 class GuardedParts:
@@ -50,7 +54,7 @@ class GuardedParts:
 
     def covers(self, node: ast.expr) -> bool:
         """True if this expression runs only for one outcome of a condition on the payload."""
-        return any(True for _ in self._around(node))
+        return any(each.hides for each in self._around(node))
 
     def ensure(self, key: str, node: ast.expr, scope: NameScope) -> bool:
         """True if this expression runs only where a condition such as `key in event` has found the key in the payload."""
@@ -68,7 +72,8 @@ class GuardedParts:
             return is_each and any(self._shows(each, key, scope, when=when) for each in test.values)
         if isinstance(test, ast.NamedExpr):
             test = test.value
-        container, tested = key_access(test)
+        has_default = isinstance(test, ast.Call) and len(test.args) > 1  # `event.get(key, True)` says nothing
+        container, tested = key_access(test) if not has_default else (None, None)
         root = container_root(container) if container is not None else None
         is_absence = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn)
         is_this = root is not None and root[0] in self._payload and tested is not None
@@ -108,11 +113,12 @@ class GuardedParts:
     def _add_ranges_after_exits(self, block: Sequence[ast.stmt]) -> None:
         """Note the statements after `if missing: return` or `assert len(event) == 3`, as they run for one outcome only."""
         for number, statement in enumerate(block[:-1] if isinstance(block, list) else (), 1):
-            if isinstance(statement, ast.Assert | ast.If) and self._depends_on_keys(statement.test):
+            if isinstance(statement, ast.Assert | ast.If) and self._mentions(statement.test):
                 blocks = (statement.body, statement.orelse) if isinstance(statement, ast.If) else ()
                 if not all(map(reaches_end, blocks)) or not blocks:  # a branch that exits, or an `assert`
                     outcome = not blocks or reaches_end(statement.body)  # type: ignore[union-attr]
-                    self._add_range(block[number:], statement.test, outcome)
+                    hides = self._depends_on_keys(statement.test)
+                    self._add_range(block[number:], statement.test, outcome, hides=hides)
 
     def _depends_on_keys(self, test: ast.expr) -> bool:
         """True if a condition may depend on which keys exist; one that only tests for None, truth or a type does not."""
@@ -124,12 +130,14 @@ class GuardedParts:
         is_presence |= isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot)
         return not is_presence and self._uses_whole_payload(test)
 
-    def _add_range(self, nodes: Sequence[ast.stmt | ast.expr], test: ast.expr, outcome: bool | None) -> None:
+    def _add_range(
+        self, nodes: Sequence[ast.stmt | ast.expr], test: ast.expr, outcome: bool | None, *, hides: bool = True
+    ) -> None:
         """Note the range of these consecutive nodes, which run for one outcome of a condition; nothing for no nodes."""
         if nodes:
             first, last = nodes[0], nodes[-1]
             end = (last.end_lineno or last.lineno, last.end_col_offset or 0)
-            self._guarded.append(_Guarded((first.lineno, first.col_offset), end, test, outcome))
+            self._guarded.append(_Guarded((first.lineno, first.col_offset), end, test, outcome, hides))
 
 
 _BODY_FIELDS = ("body", "orelse", "finalbody")
