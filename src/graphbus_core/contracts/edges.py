@@ -41,7 +41,7 @@ _EVENTS: frozenset[_EdgeKind] = frozenset({"topic", "request"})
 _ABOUT: Mapping[str, frozenset[_EdgeKind]] = {
     **dict.fromkeys(("GB001", "GB002", "GB004", "GB005", "GB006", "GB310", "GB311"), _EVENTS),
     **dict.fromkeys(("GB003", "GB110", "GB111"), _EVENTS | {"call"}),
-    **dict.fromkeys(("GB314", "GB316"), _EVENTS | {"call"}),
+    **dict.fromkeys(("GB314", "GB316", "GB324"), _EVENTS | {"call"}),
     **dict.fromkeys(("GB010", "GB011"), frozenset({"call", "depends_on"})),
     **dict.fromkeys(("GB101", "GB102", "GB103", "GB104", "GB105", "GB106"), frozenset({"method"})),
 }
@@ -129,7 +129,8 @@ class _PlacedEdge(NamedTuple):
         if self.edge.kind not in _ABOUT[finding.code]:
             return False
         is_inside = self.handler and finding.code in _IN_BODY and _begins_inside(finding.span, self.handler.span)
-        return bool(is_inside) or finding.span in self.places
+        is_call = finding.code == "GB324" and any(each.span in self.places for each in finding.related)
+        return bool(is_inside or is_call) or finding.span in self.places
 
 
 def _begins_inside(span: SourceSpan, method: SourceSpan) -> bool:
@@ -187,7 +188,8 @@ class _EdgeIndex:
 
     def edges_of(self, finding: Finding) -> list[int]:
         """Return the numbers of the edges that a finding is about; if some have one of its related places, only those."""
-        near = {*self._numbers_at.get(finding.span, ()), *self._numbers_at.get(finding.span.path, ())}
+        places = (finding.span.path, finding.span, *(each.span for each in finding.related))
+        near = {number for place in places for number in self._numbers_at.get(place, ())}  # type: ignore[call-overload]
         here = sorted(number for number in near if self._placed[number].has(finding))
         others = {related.span for related in finding.related} - {finding.span}
         return [number for number in here if others & self._placed[number].places] or here

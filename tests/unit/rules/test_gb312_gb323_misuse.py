@@ -426,6 +426,40 @@ def test_an_agent_is_asked_for_by_its_class(tmp_path: Path, line: str) -> None:
     assert_marked(tmp_path, text, "GB324")
 
 
+BUS_CALLS = {
+    "a near name": ('self.request("/A", {}, timeout=1.0)  #! GB324', "Did you mean 'timeout_s'?"),
+    "a strange name": ('self.publish("/A", {}, retries=3)  #! GB324', "It takes topic, payload."),
+    "a name on super": ('super().publish("/A", {}, retries=3)  #! GB324', "It takes topic, payload."),
+    "a name beside others that are not known": (
+        'self.publish("/A", bdoy={}, **name)  #! GB324',
+        "It takes topic, payload.",
+    ),
+    "too many": ('self.publish("/A", {}, 1)  #! GB324', "It takes topic, payload."),
+    "one twice": ('self.publish("/A", {}, topic="/B")  #! GB324', "Leave one of them out."),
+    "nothing": ("self.publish()  #! GB324", "Pass it as the first argument, without its name."),
+    "no method": ('self.call("Stock")  #! GB324', "Pass it as the second argument, without its name."),
+    "no topic by position": ("self.request(payload={})  #! GB324", "Pass it as the first argument, without its name."),
+    "a level by position is part of the message": ('self.log("%s", 1, level=10)', ""),
+    "another option of a logger": ('self.log("x", exc_info=True)  #! GB324', "It takes message, arguments, level."),
+    "all by name": ('self.publish(topic="/A", payload={})', ""),
+    "not known": ("self.publish(*name)", ""),
+    "arguments of the other agent": ('self.call("Stock", "count", timeout=1, sku="a")', ""),
+    "a method of its own": ("self.agent(1, 2, 3)", ""),
+}
+
+
+@pytest.mark.parametrize(("line", "hint"), BUS_CALLS.values(), ids=BUS_CALLS)
+def test_methods_of_nodes_are_called_with_what_they_take(tmp_path: Path, line: str, hint: str) -> None:
+    text = f"""
+        class Shop(GraphBusNode):
+            def agent(self, *parts): ...
+            def sell(self, name):
+                {line}
+    """
+    assert_marked(tmp_path, text, "GB324")
+    assert [each.hint for each in rules.check(read(tmp_path, text), select=["GB324"])] == [hint] * bool(hint)
+
+
 DICTS_OF_TOPICS = {
     "another key": 'self.publish(T["bookt"], {})  #! GB313',
     "another key of a request": 'self.request(T["bookt"], {})  #! GB313',

@@ -26,6 +26,7 @@ from graphbus_core.compiler.reading.modules import (
 from graphbus_core.compiler.reading.syntax import call_argument, own_nodes, span_of
 from graphbus_core.compiler.rules.awaiting import check_awaits
 from graphbus_core.compiler.rules.bodies import check_class, methods_of
+from graphbus_core.compiler.rules.bus_calls import check_bus_calls
 from graphbus_core.compiler.rules.declared import check_annotations, check_topics
 from graphbus_core.compiler.rules.graphbus_imports import check_imports
 from graphbus_core.compiler.rules.names import near_match_in_closed_set
@@ -81,6 +82,9 @@ def check_file(file: ReadFile) -> tuple[Finding, ...]:
         own = tuple((home, method) for home, method in methods if id(home.node) not in others)
         sites = class_chain(file.library, ClassSite(file.module, tree))
         agent = _Agent(file.library, definition, methods, own, sites)
+        owned = {name for _, each in methods for name in (each.node.name, *each.body.written)}
+        owned |= {name for each in sites for name in each.module.class_bindings(each.node).first}
+        found += check_bus_calls(definition.name, own, owned)
         for code, home, node, message, hint, data in chain.from_iterable(check(agent) for check in _CHECKS):
             span = span_of(home.module.path, node)
             found.append(make_finding(code, definition.name, span, message, hint, data=data))

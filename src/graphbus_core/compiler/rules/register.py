@@ -81,7 +81,8 @@ _ROWS: tuple[tuple[str, Severity, _FixKind, str, str], ...] = (
     ("GB322", "error", "safe", "wrong Topic", "A `Topic` is given a malformed name, or something that is no type."),
     ("GB323", "error", "negotiated", "annotation without meaning",
      "A handler is annotated with a name that its file does not define."),
-    ("GB324", "error", "negotiated", "agent by its name", "`self.agent` is given the name of an agent instead of its class."),
+    ("GB324", "error", "negotiated", "call with wrong arguments",
+     "A method of GraphBusNode is called with arguments that it does not take."),
 )  # fmt: skip
 """Code, severity, how `rules.fix_for` can fix it, title, and summary of each rule."""
 
