@@ -190,7 +190,7 @@ def _find_key_reads(
         return (), False
     aliases = {name for name, owner in body.aliases.items() if owner and owner in (event, payload)}
     # names whose keys are not certain to be those that were sent: changed copies, then payloads that are used like an event
-    unclear = {name for name in aliases if body.bound_once(name) is None or _is_changed(name, body)}
+    unclear = {name for name in aliases if body.bound_once(name) is None or _is_extended(name, body)}
     names = ({event, payload} | aliases) - unclear - {""}
     unclear |= {access.name for access in body.accesses if access.is_payload and access.name in names - {event}}
     uses = [
@@ -245,9 +245,12 @@ def _missing_attributes(payload: str, function: FunctionNode, view: FunctionView
         yield from _missing_attributes(parameter, callee, inner)
 
 
-def _is_changed(copy: str, body: Body) -> bool:
-    """True if a method changes the keys of this copy of the payload, so that it is not known which of them were sent."""
-    return any(is_name(call.func.value, copy) for call in body.changes)  # type: ignore[attr-defined]
+def _is_extended(copy: str, body: Body) -> bool:
+    """True if `update` adds keys to this copy of the payload, so that it is not known which of its keys were sent."""
+    return any(
+        is_name(call.func.value, copy) and call.func.attr == "update"  # type: ignore[attr-defined]
+        for call in body.changes
+    )
 
 
 def _calls_with_payload(
@@ -425,12 +428,14 @@ def _possible_payloads(
     call: ast.Call, payload: ast.expr | None, view: FunctionView
 ) -> list[tuple[Schema | None, Type]]:
     """Return the possible payloads of a call as `(fields, UNKNOWN)`, or as `(None, type)` if the fields are not known."""
-    # `*arguments` or `**arguments` may contain the payload
+    # `*arguments` or `**arguments` may contain the payload, or an argument that the method does not take
     is_hidden = ast.Starred in [each.__class__ for each in call.args] or None in [each.arg for each in call.keywords]
+    if is_hidden:
+        return [(None, UNKNOWN)]
     if isinstance(payload, ast.Constant) and payload.value is None:
         return [(Schema(), UNKNOWN)]
     if payload is None:
-        return [(None if is_hidden else Schema(), UNKNOWN)]
+        return [(Schema(), UNKNOWN)]
     return read_variants(payload, view)
 
 

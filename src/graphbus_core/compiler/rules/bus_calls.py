@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Iterator, Set
 from functools import cache
-from inspect import Parameter
+from typing import NamedTuple
 
 from graphbus_core.compiler.reading.classes import Methods
 from graphbus_core.compiler.reading.methods import MethodSource
@@ -17,6 +16,24 @@ from graphbus_core.model.findings import Finding, Related
 
 _Problem = tuple[ast.expr | ast.keyword, str, str]
 """The place, what is wrong as the end of a sentence, and the hint."""
+
+
+class _Signature(NamedTuple):
+    """The parameters of a method without `self`.
+
+    Attributes:
+        names: All of them.
+        by_position: Those that may be passed by position.
+        by_name: Those that may be passed by name.
+        required: Those without a default.
+        takes_more: True if it has `*` and `**`, respectively.
+    """
+
+    names: tuple[str, ...]
+    by_position: tuple[str, ...]
+    by_name: frozenset[str]
+    required: frozenset[str]
+    takes_more: tuple[bool, bool]
 
 
 def check_bus_calls(agent: str, methods: Methods, owned: Set[str]) -> Iterator[Finding]:
@@ -50,55 +67,54 @@ def _calls_on_node(method: MethodSource, owned: Set[str]) -> Iterator[tuple[str,
 
 
 @cache
-def _signatures() -> dict[str, tuple[Parameter, ...]]:
-    """Name of a public method of GraphBusNode -> its parameters without `self`."""
-    from graphbus_core.node import GraphBusNode  # only where an agent has methods to check
+def _signatures() -> dict[str, _Signature]:
+    """Name of a public method of GraphBusNode -> its signature."""
+    import inspect
 
-    functions = {name: each for name, each in vars(GraphBusNode).items() if inspect.isfunction(each)}
-    return {
-        name: tuple(inspect.signature(each).parameters.values())[1:]
-        for name, each in functions.items()
-        if not name.startswith("_")
-    }
+    from graphbus_core.node import GraphBusNode  # here, as a check without agents needs neither
+
+    found = {}
+    for name, function in vars(GraphBusNode).items():
+        if inspect.isfunction(function) and not name.startswith("_"):
+            every = list(inspect.signature(function).parameters.values())[1:]
+            kinds = [each.kind.name for each in every]
+            found[name] = _Signature(
+                tuple(each.name for each in every),
+                tuple(each.name for each in every if each.kind.name.startswith("POSITIONAL")),
+                frozenset(each.name for each in every if each.kind.name in ("POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY")),
+                frozenset(each.name for each in every if each.default is each.empty and each.kind.name[:3] != "VAR"),
+                ("VAR_POSITIONAL" in kinds, "VAR_KEYWORD" in kinds),
+            )
+    return found
 
 
-def _problems_of(call: ast.Call, parameters: tuple[Parameter, ...]) -> Iterator[_Problem]:
+def _problems_of(call: ast.Call, takes: _Signature) -> Iterator[_Problem]:
     """Yield what makes a call fail, whatever the values of `*` and `**` in it are."""
-    kinds = {each.kind for each in parameters}
-    by_position = [
-        each for each in parameters if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    by_name = {
-        each.name for each in parameters if each.kind in (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    }
+    takes_positions, takes_names = takes.takes_more
     given = [each for each in call.args if not isinstance(each, ast.Starred)]
-    if len(given) > len(by_position) and Parameter.VAR_POSITIONAL not in kinds:
-        names = ", ".join(each.name for each in by_position)
-        yield given[len(by_position)], f"gives {{}} {len(given)} arguments by position", f"It takes {names or 'none'}."
+    all_names = f"It takes {', '.join(takes.names) or 'none'}."
+    if len(given) > len(takes.by_position) and not takes_positions:
+        yield given[len(takes.by_position)], f"gives {{}} {len(given)} arguments by position", all_names
     for keyword in call.keywords:
-        if keyword.arg in {each.name for each in by_position[: len(given)]} & by_name:
+        if keyword.arg in takes.by_name.intersection(takes.by_position[: len(given)]):
             yield keyword, f"gives {{}} its argument {keyword.arg!r} twice", "Leave one of them out."
-        elif keyword.arg and keyword.arg not in by_name and Parameter.VAR_KEYWORD not in kinds:
-            near = near_match(keyword.arg, by_name) or near_match_in_closed_set(keyword.arg, by_name)
-            hint = f"Did you mean {near!r}?" if near else f"It takes {', '.join(each.name for each in parameters)}."
+        elif keyword.arg and keyword.arg not in takes.by_name and not takes_names:
+            near = near_match(keyword.arg, takes.by_name) or near_match_in_closed_set(keyword.arg, takes.by_name)
+            hint = f"Did you mean {near!r}?" if near else all_names
             yield keyword, f"gives {{}} the argument {keyword.arg!r}, which it does not take", hint
-    yield from _missing_of(call, by_position)
+    yield from _missing_of(call, takes)
 
 
-def _missing_of(call: ast.Call, by_position: list[Parameter]) -> Iterator[_Problem]:
+def _missing_of(call: ast.Call, takes: _Signature) -> Iterator[_Problem]:
     """Yield the arguments without a default that a call certainly leaves out."""
     named = {each.arg for each in call.keywords}
     if None in named or any(isinstance(each, ast.Starred) for each in call.args):
         return
-    for each in by_position[len(call.args) :]:
-        is_named = each.name in named and each.kind is not Parameter.POSITIONAL_ONLY
-        if each.default is Parameter.empty and not is_named:
-            place = "first" if each is by_position[0] else "second"
-            yield (
-                call,
-                f"calls {{}} without its argument {each.name!r}",
-                f"Pass it as the {place} argument, without its name.",
-            )
+    for name in takes.by_position[len(call.args) :]:
+        if name in takes.required and name not in takes.by_name.intersection(named):
+            place = "first" if name == takes.by_position[0] else "second"
+            hint = f"Pass it as the {place} argument, without its name."
+            yield call, f"calls {{}} without its argument {name!r}", hint
 
 
 def _place_of_edge(name: str, call: ast.Call) -> ast.expr:
