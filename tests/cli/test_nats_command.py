@@ -76,10 +76,15 @@ def test_each_agent_may_publish_and_ask_what_its_class_does(mill: Path, capsys: 
     assert main(GENERATE) == 0
     assert permissions() == {
         "mill.outside": ["gb.mill.Bread.Ordered", "gb.mill.Sack.>"],
-        "mill.Store": [],
-        "mill.Baker": ["gb.mill.Sack.>", "gbq.mill.Store.method.look", "gbq.mill.Store.topic.Flour.Asked"],
-        "mill.Clerk": [],
-        "mill.Scribe": ["gb.mill.Note.Written"],
+        "mill.Store": ["gbo.mill.Store"],
+        "mill.Baker": [
+            "gb.mill.Sack.>",
+            "gbo.mill.Baker",
+            "gbq.mill.Store.method.look",
+            "gbq.mill.Store.topic.Flour.Asked",
+        ],
+        "mill.Clerk": ["gbo.mill.Clerk"],
+        "mill.Scribe": ["gb.mill.Note.Written", "gbo.mill.Scribe"],
     }
     said = capsys.readouterr().err
     assert "Clerk computes its topics, so it may publish none: declare them with @publishes." in said
@@ -91,8 +96,8 @@ def test_a_process_with_several_agents_has_one_user_and_does_not_ask_itself(mill
     assert main([*GENERATE, "--agents", "Store,Baker", "--agents", "Clerk,outside"]) == 0
     assert permissions() == {
         "mill.outside": ["gb.mill.Bread.Ordered", "gb.mill.Sack.>"],
-        "mill.Store-Baker": ["gb.mill.Sack.>"],
-        "mill.Clerk-outside": ["gb.mill.Bread.Ordered", "gb.mill.Sack.>"],
+        "mill.Store-Baker": ["gb.mill.Sack.>", "gbo.mill.Baker", "gbo.mill.Store"],
+        "mill.Clerk-outside": ["gb.mill.Bread.Ordered", "gb.mill.Sack.>", "gbo.mill.Clerk"],
     }
 
 

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from graphbus_core.compiler.reading.syntax import parse
+
 BindingKind = Literal["import", "value", "item", "def", "class", "first", "opaque"]
 ScopeKind = Literal["module", "class", "function", "comprehension"]
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -178,14 +180,14 @@ def read_module(text: bytes, path: str) -> Module:
 def _parse(text: bytes, path: str) -> ast.Module:
     """Parse a file; one that this Python cannot parse once more without the syntax of newer versions, line by line the same."""
     try:
-        return ast.parse(text, path)
+        return parse(text, path)
     except SyntaxError:
         older = text
         for pattern, instead in _NEWER_SYNTAX:
             older = pattern.sub(instead, older)
         if older == text:
             raise
-        return ast.parse(older, path)
+        return parse(older, path)
 
 
 class _Reader:

@@ -193,6 +193,14 @@ def idle(body: str, before: str = "") -> bool:
     return is_idle(file, owner.body[0], owner)
 
 
+def test_a_getter_of_an_attribute_that_is_always_the_same_is_not_idle() -> None:
+    file = analyzed('class Quay:\n    flag = "red"\n\n    def shown(self):\n        return {"flag": self.flag}\n')
+    owner = file.tree.body[-1]
+    assert isinstance(owner, ast.ClassDef)
+    assert isinstance(owner.body[1], ast.FunctionDef)
+    assert not is_idle(file, owner.body[1], owner)
+
+
 @pytest.mark.parametrize(
     "body",
     [

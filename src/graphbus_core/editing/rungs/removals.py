@@ -24,6 +24,7 @@ from graphbus_core.model.proposals import DEEDS, Removal, SchemaChange, describe
 _Deeds = dict[str, set[str]]
 """What a method does: a key of `DEEDS` -> names. Not shown to voters: what else it calls (`other`), which attributes of `self`
 it uses (`may set`), and whether it may read any key (`any reads`)."""
+_COMPUTED_TOPIC = "a computed topic"
 _HIDDEN = frozenset({"may set", "any reads"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _CHANGING = CHANGING_METHODS | {
@@ -84,7 +85,7 @@ def _removals_of_handlers(old: _AgentDeeds, new: _AgentDeeds) -> Iterator[Remova
     for topic in dict.fromkeys(each.topic for each in old.agent.subscriptions if each.topic):
         handlers = old.handlers(topic)
         now = new.handlers(topic, {each.method for each in handlers})
-        did, does = old.of_handlers(handlers), new.of_handlers(now)
+        did, does = _compared(old.of_handlers(handlers), new.of_handlers(now))
         lost = _lost(did, does, new)
         keeps_nothing = not _keeps_something(old, handlers, new, now)
         if lost or keeps_nothing:
@@ -97,9 +98,16 @@ def _removals_of_methods(old: _AgentDeeds, new: _AgentDeeds) -> Iterator[Removal
     handlers = {each.method for each in old.agent.subscriptions}
     for method in old.agent.methods:
         if method.name not in handlers and (method.has_schema or not method.name.startswith("_")):
-            lost = _lost(old.of_method(method.name), new.of_method(method.name), new)
+            lost = _lost(*_compared(old.of_method(method.name), new.of_method(method.name)), new)
             if lost:
                 yield Removal(method=f"{old.agent.name}.{method.name}", lost=lost)
+
+
+def _compared(did: _Deeds, does: _Deeds) -> tuple[_Deeds, _Deeds]:
+    """Return both, where an event of a topic that can be read now stands for one of a computed topic."""
+    if _COMPUTED_TOPIC in did.get("publishes", ()) and does.get("publishes"):
+        does = {**does, "publishes": does["publishes"] | {_COMPUTED_TOPIC}}
+    return did, does
 
 
 def _lost(did: _Deeds, does: _Deeds, new: _AgentDeeds) -> dict[str, tuple[str, ...]]:
@@ -114,7 +122,7 @@ def _lost(did: _Deeds, does: _Deeds, new: _AgentDeeds) -> dict[str, tuple[str, .
 
 def _keeps_something(old: _AgentDeeds, handlers: list[Subscription], new: _AgentDeeds, now: list[Subscription]) -> bool:
     """True if something that a handler did still takes effect, or if it did nothing but log."""
-    did, does = old.of_handlers(handlers, only_effective=True), new.of_handlers(now, only_effective=True)
+    did, does = _compared(old.of_handlers(handlers, only_effective=True), new.of_handlers(now, only_effective=True))
     acts, acts_now = (
         {(kind, name) for kind in deeds.keys() - {"reads", *_HIDDEN} for name in deeds[kind]} for deeds in (did, does)
     )
@@ -173,7 +181,7 @@ class _AgentDeeds:
         lines = {(path, line) for node, path in nodes.items() if isinstance(node, ast.expr) for line in _lines_of(node)}
         found: _Deeds = {
             "publishes": {
-                each.topic or "a computed topic"
+                each.topic or _COMPUTED_TOPIC
                 for each in agent.publications
                 if not each.is_declared and (each.span.path, each.span.line) in lines
             },

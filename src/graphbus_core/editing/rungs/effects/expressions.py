@@ -110,7 +110,12 @@ class Expressions(Calls):
         if owner.name and not owner.kind:
             return of_outside(f"{owner.name}.{node.attr}")
         if owner.kind:
-            return self.member(owner, node.attr) or self.element(owner)._replace(known=(), truth=None)
+            member = self.member(owner, node.attr)
+            if member and self.is_known(member):
+                return member._replace(
+                    labels=member.labels | owner.labels
+                )  # a getter of a constant depends on its object
+            return member or self.element(owner)._replace(known=(), truth=None)
         read = frozenset({f"[{node.attr}]"}) if owner.labels else NOTHING
         found = self.element(owner)
         return Value(found.labels | read, sites=found.sites, is_foreign=found.is_foreign)
