@@ -163,7 +163,7 @@ def test_a_divided_agent_has_a_pod_for_each_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(write_built("orders", tmp_path / "orders"))
-    for agent, status in (("Books", 7), ("Payments", 0)):
+    for agent, status in (("Pricing", 7), ("Payments", 0)):
         Path("graphbus.toml").write_text(f"[runtime.nats]\npartitions = {{ {agent} = 2 }}\n")
         monkeypatch.setenv("GRAPHBUS_CONFIG", str(Path("graphbus.toml").resolve()))
         capsys.readouterr()

@@ -23,7 +23,7 @@ class ProjectInfo(NamedTuple):
     description: str = ""
 
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 EdgeKind = Literal["depends_on", "topic", "call"]
 

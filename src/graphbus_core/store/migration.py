@@ -57,10 +57,16 @@ def _upgrade_3_to_4(manifest: Mapping[str, Any], _learned: SourceFacts) -> dict[
     return {**manifest, "schema_version": 4}
 
 
+def _upgrade_4_to_5(manifest: Mapping[str, Any], _learned: SourceFacts) -> dict[str, Any]:
+    """Return the manifest in format 5. Only the number changes, because the new fields (how payloads are read) are optional."""
+    return {**manifest, "schema_version": 5}
+
+
 _STEPS: Mapping[int, Callable[[Mapping[str, Any], SourceFacts], dict[str, Any]]] = {
     1: _upgrade_1_to_2,
     2: _upgrade_2_to_3,
     3: _upgrade_3_to_4,
+    4: _upgrade_4_to_5,
 }
 """Format -> the function that makes a manifest of the next format."""
 _UNKNOWN_IN_1 = frozenset({"imports", "third_party"})

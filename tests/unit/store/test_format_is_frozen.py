@@ -39,6 +39,14 @@ FROZEN: dict[int, dict[str, str]] = {
         "modified_files.json": "15f30fe2ddbf38277595c610f90028fc53d52abadd271c2b1d381a2c27c9bb3b",
         "manifest.json": "b754d6ddf8a7481b57ba3a3f16e81098dc23bf4d303c4c898ab065dc6b1629e1",
     },
+    5: {
+        "graph.json": "30ed10d1ca88607151a526cb76d971988e030285cf7ff7c461384bcba02b14b5",
+        "agents.json": "7926c23b6269b63e5569f05d9a39a9b0231b66b429ac49aae0460f837d60c649",
+        "topics.json": "43b8108cae290229b730f5b6105e023b18997262848340df394c6469434f8863",
+        "negotiations.json": "b179b0efddb62d919324f8cf4724490687bb808e8ad3867a376d0d43fc8a28fe",
+        "modified_files.json": "15f30fe2ddbf38277595c610f90028fc53d52abadd271c2b1d381a2c27c9bb3b",
+        "manifest.json": "b754d6ddf8a7481b57ba3a3f16e81098dc23bf4d303c4c898ab065dc6b1629e1",
+    },
 }
 """Format -> artifact -> digest of its shape.
 

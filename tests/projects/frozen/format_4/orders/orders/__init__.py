@@ -1,0 +1,1 @@
+"""An order pipeline: priced, paid, booked."""
