@@ -68,7 +68,7 @@ def good_proposal(agent: str) -> str:
 
 def _has_proposed(prompt: ModelPrompt) -> bool:
     """Its memory tells an agent what it has proposed before."""
-    return bool(re.search(r"\bP\d{3}\b", prompt.task))
+    return bool(re.search(r"\bP(?!000)\d{3}\b", prompt.task))
 
 
 # --- those who behave -----------------------------------------------------------------------------------------------

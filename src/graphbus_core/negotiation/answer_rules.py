@@ -179,7 +179,7 @@ _NOTES = {
     "propose": "Your answer begins with `## proposal`; `dst`, `affects`, `priority` and `depends on` may be left out."
     " `affects` names the other agents whose code or contract the change touches. `contract: /Topic` is needed only where a"
     " class shall no longer hear a topic that is still published; then name each contract element that changes."
-    " `depends on: 1` names an earlier proposal of your answer, `depends on: P004` one of an earlier round:",
+    " `depends on: 1` names an earlier proposal of your answer, `depends on: P000` one of an earlier round:",
     "nothing": "When there is nothing to propose, or a refused proposal cannot be fixed:",
     "evaluate": "One section for each proposal, under its own id. The decision is accept, reject, counter or defer; only"
     " `decision` and `reasoning` are needed:",

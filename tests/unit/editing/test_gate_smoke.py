@@ -41,7 +41,7 @@ def smoke(shop: Shop, old: str, new: str, path: str = "agents/orders.py") -> Run
         (ORDER, ORDER + "        del total\n", "agents/orders.py", "G8.raises", "Orders.order raises UnboundLocalError"),
         (ORDER, "        total = 2.5 * count.value\n", "agents/orders.py", "G8.raises", "raises AttributeError"),
         (ORDER, "        total = sku - count\n", "agents/orders.py", "G8.raises", "raises TypeError"),
-        (ORDER, "        total = 2.5 * {}['price']\n", "agents/orders.py", "G8.raises", "raises KeyError"),
+        (ORDER, "        total = 2.5 * {}[str(count)]\n", "agents/orders.py", "G8.raises", "raises KeyError"),
         (ORDER, ORDER + RAISES, "agents/orders.py", "G8.raises", "raises NotImplementedError"),
         (LEFT, LEFT_APART.replace("self.stock[sku]", "sku + 1"), INVENTORY, "G8.raises", "raises TypeError"),
         (LEFT, LEFT.replace("(sku, 0)", "(sku)"), INVENTORY, "G8.output", "returns a result that does not fit"),
@@ -192,7 +192,7 @@ OLD_BODY = 'self.seen[event["id"]] = [line["text"] for line in event["lines"]]'
     ("body", "code"),
     [
         ('self.seen[event["id"]] = [line["text"].text for line in event["lines"]]', "G8.raises"),
-        ('self.seen[event["id"]] = {}["a"], [line["text"] for line in event["lines"]]', "G8.raises"),
+        ('self.seen[event["id"]] = {}["a" + str(event["id"])], [line["text"] for line in event["lines"]]', "G8.raises"),
         ('self.seen[event["id"]] = self._words(event["id"], event["lines"]["text"])', "G8.raises"),
         ('self.seen[event["id"]] = [line["text"].upper() for line in event["lines"]]', ""),
         ('self.seen[event["id"]] = [line["text"] * 2.5 for line in event["lines"]]', ""),
