@@ -31,15 +31,33 @@ class Sent(NamedTuple):
     counted: Counted
 
 
-LEAST_CACHED = 512
-"""The shortest prefix in tokens that this provider keeps; real ones keep 1,024, and a graph as small as this one shares 800."""
+REPORTS = "from graphbus_core import Event, GraphBusNode, publishes, subscribe\n" + "".join(
+    f'''
+
+@publishes("/Report/{period}", {{"orders": int, "total": float, "largest_order": str}})
+class {period}Report(GraphBusNode):
+    """Adds up the orders of a period."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.orders, self.total = 0, 0.0
+
+    @subscribe("/Order/Placed")
+    def on_order(self, event: Event) -> None:
+        self.orders, self.total = self.orders + 1, self.total + event["total"]
+        self.publish("/Report/{period}", {{"orders": self.orders, "total": self.total, "largest_order": event["order_id"]}})
+'''
+    for period in ("Hourly", "Daily", "Weekly", "Monthly", "Quarterly", "Yearly")
+)
+"""More agents: what the four of the zoo share is shorter than the prefixes that providers keep."""
+AGAINST = ("MailService", "HourlyReport", "DailyReport", "WeeklyReport")
 
 
 class CountingServer(ModelServer):
     """Keeps what was counted for each request, in the order in which they were answered."""
 
     def __init__(self) -> None:
-        super().__init__(_divided, min_cache_tokens=LEAST_CACHED)
+        super().__init__(_divided)
         self.sent: list[Sent] = []
 
     def count(self, request: Request) -> Counted:
@@ -51,18 +69,20 @@ class CountingServer(ModelServer):
 
 
 def _divided(request: Request) -> str:
-    """Good agents of whom one is against everything, so that an arbiter has to decide."""
+    """Good agents of whom half are against everything, so that an arbiter has to decide."""
     prompt = zoo.prompt_of(request)
     asked = asked_in(prompt)
     if asked.task == "arbitrate":
         return "".join(decision(name, "accept") for name in asked.proposals)
-    if asked.task == "evaluate" and asked.agent == "MailService":
+    if asked.task == "evaluate" and asked.agent in AGAINST:
         return "".join(evaluation(name, "reject", reasoning="I do not like it.") for name in asked.proposals)
     return str(zoo.good(asked, prompt))
 
 
 def negotiated(server: CountingServer, project: Project, rounds: int, **roles: str) -> list[Sent]:
-    root = project({path: text for path, text in FILES.items() if not path.startswith("tests/")})
+    root = project(
+        {path: text for path, text in FILES.items() if not path.startswith("tests/")} | {"agents/reports.py": REPORTS}
+    )
     llm: LLMConfig = server.config("anthropic", concurrency=1, **roles)
     settings = Settings(llm=llm, safety=SafetyConfig(max_negotiation_rounds=rounds, electorate="all"))
     request = BuildConfig(paths=(str(root / "agents"),), enable_agents=True, settings=settings)
@@ -83,7 +103,7 @@ def test_the_shared_part_is_written_once_and_read_by_all_agents_roles_and_rounds
     assert sent[0].counted.read == 0
     known: dict[str, set[str]] = defaultdict(set)
     votes = [one for one in sent if one.task in ("evaluate", "arbitrate")]
-    assert max(one.counted.total for one in votes) < min(one.counted.total for one in sent if one.task == "propose")
+    assert max(one.counted.total for one in votes) < min(one.counted.total for one in sent if one not in votes)
     sent = [one for one in sent if one not in votes]  # the prefix of a vote is too short for the cache of a provider
     for one in sent[1:]:
         assert one.counted.read >= one.shared, one
@@ -96,4 +116,4 @@ def test_the_shared_part_is_written_once_and_read_by_all_agents_roles_and_rounds
         "input read from the provider's cache, one model",
         f"{read / total:.0%} of {total} tokens in {len(sent)} requests of {len(known)} agents",
     )
-    assert read / total > 0.5
+    assert read / total > 0.6
