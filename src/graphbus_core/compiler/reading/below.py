@@ -130,7 +130,7 @@ def _add_passed_results(
     names: dict[int | str | None, str] = dict(enumerate(each.arg for each in arguments))
     taken = {names.get(place, place): of for place, of in results.items()}
     vague = {name: taken[name] for name, of in view.parameters.items() if name in taken and is_unspecific(of)}
-    return msgspec.structs.replace(view, parameters={**view.parameters, **vague})
+    return view.replace(parameters={**view.parameters, **vague})
 
 
 # --- parts of a payload ----------------------------------------------------------------------
@@ -153,7 +153,7 @@ def paths_below(function: FunctionNode, values: Mapping[str, Type], view: Functi
     A last step of `?` stands for a use that may read anything below. `values` maps the names of the payload, or of parameters
     that hold its fields, to `PAYLOAD` with the keys that lead to the value.
     """
-    outer = msgspec.structs.replace(view, items={**view.items, **values})
+    outer = view.replace(items={**view.items, **values})
     names = _names_that_may_hold_parts(outer)
     called = {id(each.func) for each in view.body.method_calls}
     paths: list[tuple[str, str]] = []

@@ -367,7 +367,7 @@ def _find_published_arguments(
     for other, caller_view in callers:
         arguments = {name: call_argument(other, at, name) for at, name in enumerate(names)}
         types = {name: infer_type(value, caller_view) for name, value in arguments.items() if value is not None}
-        inner = msgspec.structs.replace(view, parameters={**view.parameters, **types})
+        inner = view.replace(parameters={**view.parameters, **types})
         is_passed = isinstance(payload, ast.Name) and payload.id not in view.body.bound
         passed = arguments.get(payload.id) if is_passed else None  # type: ignore[union-attr]
         sent, home = (passed, caller_view) if passed else (payload, inner)
@@ -420,7 +420,7 @@ def _possible_topics(topic: ast.expr | None, view: FunctionView) -> list[tuple[a
     if isinstance(source, ast.Starred):
         items, inner = follow_constant(source.value, home.scope)
         if isinstance(items, ast.Tuple | ast.List | ast.Set) and items.elts:
-            return [(each, msgspec.structs.replace(home, scope=inner)) for each in items.elts]
+            return [(each, home.replace(scope=inner)) for each in items.elts]
     return [(source, home)]
 
 

@@ -10,9 +10,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
-from graphbus_core.compiler.reading.annotations import PYDANTIC, class_of_annotation, read_type
+from graphbus_core.compiler.reading.annotations import read_type
 from graphbus_core.compiler.reading.bodies import Body, FunctionNode
 from graphbus_core.compiler.reading.constants import NOT_CONSTANT, constant_dict, evaluate_constant, home_of, is_rebound
 from graphbus_core.compiler.reading.endings import is_stub, reaches_end
@@ -21,8 +19,6 @@ from graphbus_core.compiler.reading.modules import (
     DefinedName,
     External,
     NameScope,
-    class_chain,
-    family_of,
     find_member,
     resolve,
     resolve_through,
@@ -49,16 +45,19 @@ from graphbus_core.compiler.reading.views import (
     certain_type,
     chain_of,
     chain_of_record,
-    class_of,
+    converts_values,
     decorators_of,
     fields_of_record,
+    find_project_member,
     function_view,
     is_name,
     name_of_result,
+    read_once,
     record_of,
     touch_field,
     type_of_constant,
     unless_changed,
+    unshared_values,
     without_none,
 )
 from graphbus_core.schema.compatibility import misfit_reason
@@ -78,6 +77,7 @@ from graphbus_core.schema.types import (
 
 _MAX_DEPTH = 8
 _MOST_VARIANTS = 4
+_MOST_ITEMS = 16
 _MOST_HOPS = 3  # from one function without annotation to the next
 _COPYING = frozenset({External("copy.copy"), External("copy.deepcopy")})
 
@@ -90,6 +90,7 @@ def infer_type(expression: ast.expr, view: FunctionView, depth: int = 0) -> Type
     return reader(expression, view, depth + 1)
 
 
+@read_once
 def _infer_name(expression: ast.Name, view: FunctionView, depth: int) -> Type:
     """Return the type of a name: of its loop, its annotation, the values that reach this use, or a constant of the module."""
     name = expression.id
@@ -142,6 +143,12 @@ def _infer_list(expression: ast.List | ast.Set, view: FunctionView, depth: int) 
     return of_items("list" if isinstance(expression, ast.List) else "set", item if item.kind != "union" else UNKNOWN)
 
 
+def _infer_tuple(expression: ast.Tuple, view: FunctionView, depth: int) -> Type:
+    """Return the type of a tuple display; without the types of its items if it has many: tuples of tuples grow fast."""
+    items = expression.elts if len(expression.elts) <= _MOST_ITEMS else ()
+    return Type("tuple", tuple(infer_type(each, view, depth) for each in items))
+
+
 def _infer_comprehension(
     expression: ast.ListComp | ast.SetComp | ast.GeneratorExp, view: FunctionView, depth: int
 ) -> Type:
@@ -161,13 +168,13 @@ def comprehension_view(generators: list[ast.comprehension], view: FunctionView, 
     """Return the view in which the parts of a comprehension are read: `items` has the types of its loop variables."""
     items = dict(view.items)
     for each in generators:
-        of = item_of(infer_type(each.iter, msgspec.structs.replace(view, items=items), depth))
+        of = item_of(infer_type(each.iter, view.replace(items=items), depth))
         targets = each.target.elts if isinstance(each.target, ast.Tuple) else [each.target]
         parts = of.args if of.kind == "tuple" and len(of.args) == len(targets) > 1 else [of] * len(targets)
         for target, part in zip(targets, parts, strict=True):
             if isinstance(target, ast.Name):
                 items[target.id] = part if len(targets) == 1 or of.kind == "tuple" else UNKNOWN
-    return msgspec.structs.replace(view, items=items)
+    return view.replace(items=items)
 
 
 def _infer_operation(expression: ast.BinOp, view: FunctionView, depth: int) -> Type:
@@ -205,7 +212,7 @@ def _infer_attribute(expression: ast.Attribute, view: FunctionView, depth: int) 
     found = type_of_constant(expression, view.scope)
     if found.kind != "unknown":
         return found
-    member = _find_project_member(expression, view)
+    member = find_project_member(expression, view)
     if member is not None and isinstance(member.node, FUNCTIONS):
         return _infer_result(member, view) if decorators_of(member, view) & PROPERTIES else UNKNOWN
     if view.is_self(expression.value) and expression.attr in view.typed:
@@ -236,15 +243,6 @@ def _infer_subscript(expression: ast.Subscript, view: FunctionView, depth: int) 
     return part_of(owner, key)
 
 
-def _find_project_member(expression: ast.Attribute, view: FunctionView) -> DefinedName | None:
-    """Return the method or property of the project that an attribute stands for; None for anything else."""
-    found = resolve(expression, view.scope)
-    site = class_of(expression.value, view) if found is None else None
-    if site is not None:
-        found = find_member(class_chain(view.scope.library, site), expression.attr)
-    return found if isinstance(found, DefinedName) else None
-
-
 def _infer_call(expression: ast.Call, view: FunctionView, depth: int, *, is_awaited: bool = False) -> Type:
     """Return the type of a call; `COROUTINE` if it returns a coroutine that is not awaited."""
     result_name = name_of_result(expression, view)
@@ -254,7 +252,7 @@ def _infer_call(expression: ast.Call, view: FunctionView, depth: int, *, is_awai
     function = expression.func
     if isinstance(function, ast.Name) and function.id in view.body.bound:
         return _infer_local_call(function.id, view) if not is_awaited else UNKNOWN
-    member = _find_project_member(function, view) if isinstance(function, ast.Attribute) else None
+    member = find_project_member(function, view) if isinstance(function, ast.Attribute) else None
     target = member or resolve_through(function, view.scope)
     if isinstance(target, DefinedName):
         return _infer_project_call(target, expression, view, depth, is_awaited=is_awaited)
@@ -268,17 +266,23 @@ def _infer_call(expression: ast.Call, view: FunctionView, depth: int, *, is_awai
 def _infer_local_call(name: str, view: FunctionView) -> Type:
     """Return the type that a lambda or local function `name` returns. A local function is read without the method's own names."""
     values, node = view.body.bound[name], view.body.functions.get(name)
-    hidden = view.scope.hidden | ({each.arg for each in ast.walk(node) if isinstance(each, ast.arg)} if node else set())
-    if len(values) > 1 or view.hops >= _MOST_HOPS:
+    function = values[0] if isinstance(values[0], ast.Lambda) else node
+    if len(values) > 1 or view.hops >= _MOST_HOPS or function is None:
         return UNKNOWN
-    if isinstance(values[0], ast.Lambda):
-        names = {each.arg: UNKNOWN for each in ast.walk(values[0].args) if isinstance(each, ast.arg)}
-        return _infer_returned_value(values[0].body, msgspec.structs.replace(view, items={**view.items, **names}))
-    if not isinstance(node, ast.FunctionDef) or node.decorator_list:
+    return _infer_returned_by(function, view, view.hops)
+
+
+@read_once
+def _infer_returned_by(function: ast.Lambda | FunctionNode, view: FunctionView, hops: int) -> Type:
+    names = {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)}
+    if isinstance(function, ast.Lambda):
+        items = {**view.items, **dict.fromkeys(names, UNKNOWN)}
+        return _infer_returned_value(function.body, view.replace(items=items, hops=hops + 1))
+    if not isinstance(function, ast.FunctionDef) or function.decorator_list:
         return UNKNOWN
-    body = Body(node, "")
-    scope = view.scope._replace(hidden=hidden | body.bound.keys(), self_name="")
-    return _infer_type_of_returns(node, FunctionView(scope, body, {}, hops=view.hops + 1))
+    body = Body(function, "")
+    scope = view.scope._replace(hidden=view.scope.hidden | names | body.bound.keys(), self_name="")
+    return _infer_type_of_returns(function, FunctionView(scope, body, {}, hops=hops + 1))
 
 
 def _infer_awaited(expression: ast.expr, view: FunctionView, depth: int) -> Type:
@@ -329,13 +333,7 @@ def _infer_instance(record: Type, call: ast.Call, view: FunctionView, depth: int
     fields = [each for each in record.fields if each.name in given or not each.required]
     fields += [Field(name, given[name]) for name in given.keys() - {each.name for each in record.fields}]
     made = record if tuple(fields) == record.fields else Type("record", fields=tuple(fields))
-    return with_fields(made, given, converts=_converts_values(call.func, view))
-
-
-def _converts_values(named: ast.expr, view: FunctionView) -> bool:
-    """True if `named` stands for a class of pydantic, which converts a text or number to the declared type."""
-    site = class_of_annotation(named, view.scope)
-    return site is not None and not PYDANTIC.isdisjoint(family_of(view.scope.library, site).external)
+    return with_fields(made, given, converts=converts_values(call.func, view))
 
 
 def _infer_result(function: DefinedName, view: FunctionView) -> Type:
@@ -447,9 +445,7 @@ _READERS: dict[type, Callable[[Any, FunctionView, int], Type]] = {
     ast.SetComp: _infer_comprehension,
     ast.Starred: lambda expression, view, depth: item_of(infer_type(expression.value, view, depth)),
     ast.Subscript: _infer_subscript,
-    ast.Tuple: lambda expression, view, depth: Type(
-        "tuple", tuple(infer_type(each, view, depth) for each in expression.elts)
-    ),
+    ast.Tuple: _infer_tuple,
     ast.UnaryOp: _infer_unary,
 }
 
@@ -525,11 +521,12 @@ def _read_dict_call(expression: ast.Call, view: FunctionView, depth: int) -> Sch
     return _read_display(ast.Dict([key for key, _ in pairs], [value for _, value in pairs]), view, depth)
 
 
+@read_once
 def _read_local(expression: ast.Name, view: FunctionView, depth: int) -> Schema | None:
     """Return the fields of a constant dict, or of a local name whose dict display is only read and extended; else None."""
     if expression.id not in view.body.bound and expression.id not in view.parameters:
         return _read_constant_dict(expression, view, depth)
-    values = _unshared_values(expression, view)
+    values = unshared_values(expression, view)
     return _read_held_fields(expression.id, values[0], view, depth) if len(values) == 1 else None
 
 
@@ -538,13 +535,6 @@ def _read_constant_dict(expression: ast.Name | ast.Attribute, view: FunctionView
     found = constant_dict(expression, view.scope)
     home = FunctionView(found[1], NO_BODY, {}, hops=view.hops) if found else view
     return _read_display(found[0], home, depth) if found else None
-
-
-def _unshared_values(name: ast.Name, view: FunctionView) -> tuple[Reaching, ...]:
-    """Return the assignments that reach a use of a local name; none if the value may be changed under another name."""
-    is_shared = name.id in view.parameters or view.body.escapes(name.id)
-    values = () if is_shared else view.body.values_of(name)
-    return () if any(isinstance(each.value, ast.Name) for each in values) else values
 
 
 def _read_held_fields(name: str, held: Reaching, view: FunctionView, depth: int) -> Schema | None:
@@ -579,7 +569,7 @@ def read_variants(expression: ast.expr, view: FunctionView) -> list[tuple[Schema
     if isinstance(expression, ast.IfExp):
         return [*read_variants(expression.body, view), *read_variants(expression.orelse, view)]
     if isinstance(expression, ast.Name):
-        choices = [choice for held in _unshared_values(expression, view) for choice in branches_of(held)]
+        choices = [choice for held in unshared_values(expression, view) for choice in branches_of(held)]
         if 1 < len(choices) <= _MOST_VARIANTS:
             read = ((_read_held_fields(expression.id, each, view, 1), each) for each in choices)
             return [(fields, UNKNOWN if fields else infer_type(each.value, view)) for fields, each in read]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import read_type
+from graphbus_core.compiler.reading.annotations import PYDANTIC, class_of_annotation, read_type
 from graphbus_core.compiler.reading.bodies import Body
 from graphbus_core.compiler.reading.constants import evaluate_constant, home_of, text_of
 from graphbus_core.compiler.reading.modules import (
@@ -17,8 +17,12 @@ from graphbus_core.compiler.reading.modules import (
     External,
     NameScope,
     class_chain,
+    family_of,
+    find_member,
+    resolve,
     resolve_through,
 )
+from graphbus_core.compiler.reading.reaching import Reaching
 from graphbus_core.compiler.reading.syntax import call_argument, parse
 from graphbus_core.compiler.reading.topics import read_topic
 from graphbus_core.schema.types import (
@@ -37,6 +41,8 @@ from graphbus_core.schema.types import (
     union,
 )
 
+Node = TypeVar("Node", bound=ast.AST)
+Read = TypeVar("Read")
 _BARE = {"list": LIST, "dict": DICT, "set": Type("set")}
 
 
@@ -51,6 +57,7 @@ class FunctionView(msgspec.Struct, frozen=True):
         hops: The number of calls that were followed to this function.
         kept: Attribute of `self` that is assigned once in all of the class -> what is assigned, and the view of that method.
         typed: Attribute of `self` -> its annotation, and the scope of the annotation.
+        known: What `read_once` keeps.
     """
 
     scope: NameScope
@@ -60,6 +67,11 @@ class FunctionView(msgspec.Struct, frozen=True):
     hops: int = 0
     kept: Mapping[str, tuple[ast.expr, FunctionView]] = {}
     typed: Mapping[str, tuple[ast.expr, NameScope]] = {}
+    known: dict[tuple[object, ast.AST, int], Any] = {}
+
+    def replace(self, **changes: Any) -> FunctionView:
+        """Return a view in which something else is known, so that nothing has been read in it yet."""
+        return msgspec.structs.replace(self, **changes, known={})
 
     def source_of(self, expression: ast.expr) -> tuple[ast.expr, FunctionView]:
         """Return the value of a local name or an attribute of `self`, and the view in which that value is written.
@@ -76,6 +88,21 @@ class FunctionView(msgspec.Struct, frozen=True):
     def is_self(self, expression: ast.expr) -> bool:
         """True for the first parameter of the method, usually `self`."""
         return isinstance(expression, ast.Name) and expression.id == self.body.self_name != ""
+
+
+def read_once(
+    read: Callable[[Node, FunctionView, int], Read],
+) -> Callable[[Node, FunctionView, int], Read]:
+    """Let a reader keep what it has read in a view: names stand for values with further names, and each is followed once."""
+
+    def read_or_recall(node: Node, view: FunctionView, depth: int) -> Read:
+        key = read, node, depth
+        if key not in view.known:
+            view.known[key] = read(node, view, depth)
+        found: Read = view.known[key]
+        return found
+
+    return read_or_recall
 
 
 def called_method(call: ast.Call, view: FunctionView) -> tuple[str, str] | None:
@@ -183,7 +210,7 @@ def function_view(function: DefinedName, caller: FunctionView) -> FunctionView:
     scope = scope._replace(self_name=self_name, hidden=frozenset((*body.bound, *types)))
     view = FunctionView(scope, body, types, hops=caller.hops + 1)
     is_of_class = chain is caller.scope.chain and bool(chain)
-    return msgspec.structs.replace(view, kept=caller.kept, typed=caller.typed) if is_of_class else view
+    return view.replace(kept=caller.kept, typed=caller.typed) if is_of_class else view
 
 
 def decorators_of(function: DefinedName, view: FunctionView) -> frozenset[str]:
@@ -255,3 +282,25 @@ def chain_of_record(record: Type, view: FunctionView) -> Sequence[ClassSite]:
     if not isinstance(target, DefinedName) or not isinstance(target.node, ast.ClassDef):
         return ()
     return class_chain(view.scope.library, ClassSite(target.module, target.node))
+
+
+def find_project_member(expression: ast.Attribute, view: FunctionView) -> DefinedName | None:
+    """Return the method or property of the project that an attribute stands for; None for anything else."""
+    found = resolve(expression, view.scope)
+    site = class_of(expression.value, view) if found is None else None
+    if site is not None:
+        found = find_member(class_chain(view.scope.library, site), expression.attr)
+    return found if isinstance(found, DefinedName) else None
+
+
+def converts_values(named: ast.expr, view: FunctionView) -> bool:
+    """True if `named` stands for a class of pydantic, which converts a text or number to the declared type."""
+    site = class_of_annotation(named, view.scope)
+    return site is not None and not PYDANTIC.isdisjoint(family_of(view.scope.library, site).external)
+
+
+def unshared_values(name: ast.Name, view: FunctionView) -> tuple[Reaching, ...]:
+    """Return the assignments that reach a use of a local name; none if the value may be changed under another name."""
+    is_shared = name.id in view.parameters or view.body.escapes(name.id)
+    values = () if is_shared else view.body.values_of(name)
+    return () if any(isinstance(each.value, ast.Name) for each in values) else values

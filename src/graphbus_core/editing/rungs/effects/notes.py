@@ -141,17 +141,23 @@ class Notes:
             held.append(Value(value.labels, is_foreign=value.is_foreign))
         return join(held)._replace(labels=join(held).labels | value.labels)
 
-    def labels_of(self, value: Value, seen: frozenset[ast.AST] = frozenset()) -> Labels:
-        """Return what a value depends on, what it holds included."""
-        inner = [self.holds[site] for site in value.sites - seen if site in self.holds]
-        for function in value.functions:
-            if function.node not in seen:
-                names = {node.id for node in ast.walk(function.node) if isinstance(node, ast.Name)}
-                homes = ((name, function.scope.holder(name)) for name in names)
-                inner += [home.names[name] for name, home in homes if home]
-                inner += [*function.given, *function.self_value]
-        seen = seen.union(value.sites, (function.node for function in value.functions))
-        return value.labels.union(*(self.labels_of(each, seen) for each in inner))
+    def labels_of(self, value: Value) -> Labels:
+        """Return what a value depends on, what it holds included. Each object is looked at once: many may hold the same one."""
+        labels, waiting = [value.labels], [value]
+        seen: set[ast.AST | int] = set()
+        while waiting:
+            each = waiting.pop()
+            labels.append(each.labels)
+            waiting += [self.holds[site] for site in each.sites - seen if site in self.holds]
+            seen |= each.sites
+            for function in each.functions:
+                if id(function) not in seen:
+                    seen.add(id(function))
+                    names = {node.id for node in ast.walk(function.node) if isinstance(node, ast.Name)}
+                    homes = ((name, function.scope.holder(name)) for name in names)
+                    waiting += [home.names[name] for name, home in homes if home]
+                    waiting += [*function.given, *function.self_value]
+        return NOTHING.union(*labels)
 
     def is_known(self, value: Value) -> bool:
         """True if a value is always the same here."""
