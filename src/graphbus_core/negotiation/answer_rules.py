@@ -8,6 +8,7 @@ lighthouse. `find_echo` finds its lines, because small models copy them.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 from graphbus_core.negotiation.answer_format import SENTENCES, AnswerSection, read_sections
@@ -74,7 +75,12 @@ Without a symbol, search_replace looks in the whole file. Several edits of one p
 _VOTE_AS_TEXT = """\
 # How to answer
 
-Answer in sections, in the form of the example and with your own content. Write nothing else.
+Answer in the form at the end, with your own content, and write nothing else. Two things may stand below your reasoning:
+
+- An objection counts more with evidence: the heading `### evidence test` and a fenced test function that passes now and fails after
+  the change, or `### evidence contract` and a fenced `/Topic: field` or `Class.method: field`, what of your contract breaks.
+- The decision `counter` needs the edits of a better proposal: the heading `### edit search_replace PATH Class.method` and two fenced
+  blocks, ```old with lines that occur once and ```new with what takes their place.
 """
 
 _EDITS_AS_JSON = """\
@@ -103,6 +109,8 @@ _VOTE_AS_JSON = """\
 Answer with one JSON object and nothing else. Give the reasoning first, then the decision that follows from it.
 """
 
+NO_ID = "P000"
+"""The id of proposals in examples, which no session gives."""
 EXAMPLES = {
     "analyze": """\
 ## analysis
@@ -137,39 +145,13 @@ self.is_lit = True
 """,
     "evaluate": """\
 ## evaluation P000
-decision: accept
-confidence: 0.9
-reasoning: (what breaks in the class that you speak for, or why nothing does)
-concern: (what else should be known)
-risk: low
-breaks: no
-""",
-    "evidence": """\
-### evidence test
-```python
-def test_a_pilot_steers_by_the_bearing():
-    from harbor.pilots import HarborPilot
-
-    assert HarborPilot().steer({"bearing": 270}) == "west"
-```
-""",
-    "counter": """\
-## evaluation P000
-decision: counter
-reasoning: The same can be had without a new lamp.
-title: Send the bearing with the light
-### edit search_replace harbor/lighthouse.py Lighthouse.light
-```old
-        self.publish("/Harbor/Lit", {"since": now})
-```
-```new
-        self.publish("/Harbor/Lit", {"since": now, "bearing": self.bearing})
-```
+reasoning: (what breaks in the class that you speak for, or why nothing does, in one sentence)
+decision: (accept, reject, counter or defer)
 """,
     "arbitrate": """\
 ## decision P000
-decision: accept
 reasoning: (which argument decides, in one sentence)
+decision: (accept or reject)
 """,
 }
 """What is shown -> an example of it in the notation of text."""
@@ -181,20 +163,17 @@ _NOTES = {
     " class shall no longer hear a topic that is still published; then name each contract element that changes."
     " `depends on: 1` names an earlier proposal of your answer, `depends on: P000` one of an earlier round:",
     "nothing": "When there is nothing to propose, or a refused proposal cannot be fixed:",
-    "evaluate": "One section for each proposal, under its own id. The decision is accept, reject, counter or defer; only"
-    " `decision` and `reasoning` are needed:",
-    "evidence": "An objection counts more with evidence below it: `test`, a test function that passes now and fails after the"
-    " change, or `contract`, what of your contract breaks, as `/Topic: field` or `Class.method: field`:",
-    "counter": "`counter` needs the edits of a better proposal:",
-    "arbitrate": "The decision is accept or reject:",
+    "evaluate": "Answer with one section for each proposal, in this form and in your own words. `confidence: 0.9`, `concern: ...`,"
+    " `risk: low` and `breaks: no` may follow the decision:",
+    "arbitrate": "Answer in this form and in your own words:",
 }
 _SHOWN: dict[Task, tuple[str, ...]] = {
     "analyze": ("analyze",),
     "propose": ("propose", "nothing"),
-    "evaluate": ("evaluate", "evidence", "counter"),
+    "evaluate": ("evaluate",),
     "arbitrate": ("arbitrate",),
 }
-"""Task -> the examples in its prompt."""
+"""Task -> the examples in its prompt, the form of the answer last."""
 
 
 def describe_answers(task: Task, *, is_json: bool) -> str:
@@ -204,12 +183,16 @@ def describe_answers(task: Task, *, is_json: bool) -> str:
     return "\n".join([_VOTE if is_vote else _GAME, _DATA, how])
 
 
-def show_form(task: Task) -> str:
+def show_form(task: Task, ids: Sequence[str] = ()) -> str:
     """Return the form of the answer to a task in the notation of text, with which its prompt ends: models follow what is near.
 
-    The examples are not between fences: small models copy the fences too, and never close them.
+    The examples are not between fences: small models copy the fences too, and never close them. A vote is asked for under the
+    `ids` of the proposals and without a decision in the form, so that a copy of it is no vote.
     """
-    return "\n".join(["# The form of your answer\n", *(f"{_NOTES[name]}\n\n{EXAMPLES[name]}" for name in _SHOWN[task])])
+    *shown, last = _SHOWN[task]
+    forms = [EXAMPLES[last].replace(NO_ID, each) for each in ids] or [EXAMPLES[last]]
+    examples = [*(f"{_NOTES[name]}\n\n{EXAMPLES[name]}" for name in shown), "\n".join([f"{_NOTES[last]}\n", *forms])]
+    return "\n".join(["# The form of your answer\n", *examples])
 
 
 # --- answers that are copies of an example ------------------------------------------------------------

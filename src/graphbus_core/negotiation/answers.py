@@ -47,7 +47,8 @@ _CONFIDENCE = re.compile(
 _DECISIONS: tuple[str, ...] = get_args(Decision)
 
 
-_READ_UP_TO = "(Read up to a fence that the answer does not close.)"
+_READ_UP_TO_FENCE = "(Read up to a fence that the answer does not close.)"
+_READ_UP_TO_OTHERS = "(Read up to a section about a proposal that was not asked about.)"
 
 
 class MalformedAnswer(ValueError):  # noqa: N818 - it says what the answer is
@@ -112,7 +113,7 @@ def _read_form(text: str, *, has_code: bool = False) -> _Sections:
     except AnswerFormError as error:
         raise MalformedAnswer([str(error)]) from None
     if sections and whole[len(text) :].strip("`~ \r\n"):
-        sections[-1].lines.append(("reasoning", _READ_UP_TO))  # so that transcript and record say it
+        sections[-1].lines.append(("reasoning", _READ_UP_TO_FENCE))  # so that transcript and record say it
     echo = find_echo(sections)
     if echo:
         raise MalformedAnswer(
@@ -229,7 +230,8 @@ def _assign_sections(
 ) -> tuple[dict[str, AnswerSection], list[str]]:
     """Return proposal id -> its section, and the faults: sections about no proposal in `asked`, missing and repeated ones.
 
-    A single section without an id belongs to the only proposal of the question.
+    A single section without an id belongs to the only proposal of the question. What follows the last section that was asked for
+    is left out: small models often go on counting.
     """
     numbers = {int(name[1:]): name for name in asked if _PROPOSAL_ID.fullmatch(name)}
     found: dict[str, list[AnswerSection]] = {name: [] for name in asked}
@@ -239,6 +241,9 @@ def _assign_sections(
         name = numbers.get(int(named[0])) if len(named) == 1 else None
         if not named and len(asked) == len(sections) == 1:
             name = asked[0]
+        if name is None and all(found.values()):
+            found[asked[-1]][-1].lines.append(("reasoning", _READ_UP_TO_OTHERS))
+            break
         if name is None:
             faults.append(f"`## {word} {clean_text(section.rest, 40)}` is about no proposal that you were asked about.")
         else:
@@ -374,7 +379,7 @@ def _read_vote(
 
 def _read_decision_word(section: AnswerSection, allowed: tuple[str, ...]) -> Decision:
     """Return the decision of a section; raise UnusableEditError unless it has exactly one, and that is allowed."""
-    found = {value.strip(" *_`.!\"'").lower() for value in section.values("decision")}
+    found = {value.strip(" *_`.!()[]\"'").lower() for value in section.values("decision")}
     if not found:
         raise UnusableEditError("it has no line `decision:`.")
     word = found.pop()

@@ -171,10 +171,11 @@ def _make_proposer_prompt(
 
 
 def _make_voter_prompt(
-    view: AgentView, task: Task, heading: str, parts: Iterable[str], *, schema: Schema | None
+    view: AgentView, task: Task, ids: Sequence[str], parts: Iterable[str], *, schema: Schema | None
 ) -> ModelPrompt:
     """Return a prompt about proposals: the rules of a vote, the voter's source, and the parts of the task."""
-    text = "\n".join([f"# Your task: {heading}\n", *parts, *([] if schema else [show_form(task)])])
+    heading = f"# Your task: {task} {', '.join(ids)}\n"
+    text = "\n".join([heading, *parts, *([] if schema else [show_form(task, ids)])])
     rules = describe_answers(task, is_json=schema is not None)
     return ModelPrompt(shared=rules, own=_describe_self(view), task=text, schema=schema)
 
@@ -257,7 +258,7 @@ def ask_evaluations(view: AgentView, trials: Sequence[TriedProposal], *, is_json
         *_state_memory(view, is_judging=True),
     ]
     schema = answer_json.evaluations_schema(view, ids) if is_json else None
-    return _make_voter_prompt(view, "evaluate", f"evaluate {names}", parts, schema=schema)
+    return _make_voter_prompt(view, "evaluate", ids, parts, schema=schema)
 
 
 def ask_decision(
@@ -288,7 +289,7 @@ def ask_decision(
         *_state_wishes(view, _WANTED),
     ]
     schema = answer_json.decision_schema(proposal.proposal_id) if is_json else None
-    return _make_voter_prompt(view, "arbitrate", f"arbitrate {proposal.proposal_id}", parts, schema=schema)
+    return _make_voter_prompt(view, "arbitrate", [proposal.proposal_id], parts, schema=schema)
 
 
 def _agents_concerned(trial: TriedProposal, project: Project) -> Iterator[AgentDefinition]:

@@ -420,7 +420,7 @@ def test_faults_of_proposals_in_json_name_its_keys(base: Project, answer: dict[s
 @pytest.mark.parametrize(
     ("evaluations", "faults"),
     [
-        ({"P001": VOTE, "P7": VOTE}, ["The key `P7` in `evaluations` is about no proposal that you were asked about."]),
+        ({"P7": VOTE, "P001": VOTE}, ["The key `P7` in `evaluations` is about no proposal that you were asked about."]),
         ({"P002": VOTE}, ["The key `P002`", "There is no key `P001` in `evaluations`."]),
         ({"P001": {"reasoning": "x"}}, ["Evaluation P001: it has no `decision`."]),
         ({"P001": {**VOTE, "decision": "counter"}}, ["a counter-proposal needs `edits`."]),

@@ -350,7 +350,7 @@ BAD_EVALUATIONS = {
     "the choice itself": (texts.evaluation("P001", "accept | reject"), "must be exactly one"),
     "a condition": (texts.evaluation("P001", "accept if tests pass"), "must be exactly one"),
     "another word": (texts.evaluation("P001", "approve"), "must be exactly one"),
-    "a foreign number": (texts.evaluation("P001") + texts.evaluation("P009"), "about no proposal that you were asked"),
+    "a foreign number": (texts.evaluation("P009") + texts.evaluation("P001"), "about no proposal that you were asked"),
     "two numbers": (texts.evaluation("P001 and P002"), "about no proposal"),
     "twice": (texts.evaluation("P001") * 2, "more than one section"),
     "an accept with edits": (texts.evaluation("P001", "accept", "x", EDIT), "go with the decision `counter` only"),
@@ -602,3 +602,20 @@ def test_a_stray_fence_behind_a_vote_ends_the_answer_and_one_in_a_proposal_is_ma
         answers.read_drafts(f"{PROPOSAL}{stray}\n", view)
     with pytest.raises(MalformedAnswer):
         answers.read_evaluations(f"{vote}{stray}\n{texts.evaluation('P001', 'accept')}", view, trials[:1])
+
+
+def test_what_follows_the_votes_that_were_asked_for_is_left_out_and_the_record_says_so(
+    view: AgentView, trials: tuple[TriedProposal, ...]
+) -> None:
+    asked = texts.evaluation("P001", "reject", "The total is no longer sent.")
+    (read,) = answers.read_evaluations(asked + texts.evaluation("P002") + texts.evaluation("P003"), view, trials[:1])
+    told = "The total is no longer sent. (Read up to a section about a proposal that was not asked about.)"
+    assert (read.decision, read.reasoning) == ("reject", told)
+    with pytest.raises(MalformedAnswer, match="no section `## evaluation P002`"):
+        answers.read_evaluations(asked + texts.evaluation("P009"), view, trials[:2])
+
+
+@pytest.mark.parametrize("word", ["(reject)", "[reject]", "**reject**.", '"Reject"'])
+def test_marks_around_a_decision_do_not_matter(word: str, view: AgentView, trials: tuple[TriedProposal, ...]) -> None:
+    (read,) = answers.read_evaluations(texts.evaluation("P001", word), view, trials[:1])
+    assert read.decision == "reject"
