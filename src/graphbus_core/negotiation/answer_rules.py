@@ -77,10 +77,10 @@ _VOTE_AS_TEXT = """\
 
 Answer in the form at the end, with your own content, and write nothing else. Two things may stand below your reasoning:
 
-- An objection counts more with evidence: the heading `### evidence test` and a fenced test function that passes now and fails after
-  the change, or `### evidence contract` and a fenced `/Topic: field` or `Class.method: field`, what of your contract breaks.
-- The decision `counter` needs the edits of a better proposal: the heading `### edit search_replace PATH Class.method` and two fenced
-  blocks, ```old with lines that occur once and ```new with what takes their place.
+- An objection counts more with evidence: the heading `### evidence test` and a fenced test function that passes now and fails
+  after the change, or `### evidence contract` and what of your contract breaks, fenced: `/Topic: field` or `Class.method: field`.
+- The decision `counter` needs the edits of a better proposal: the heading `### edit search_replace PATH Class.method` and two
+  fenced blocks, ```old with lines that occur once and ```new with what takes their place.
 """
 
 _EDITS_AS_JSON = """\
@@ -163,8 +163,8 @@ _NOTES = {
     " class shall no longer hear a topic that is still published; then name each contract element that changes."
     " `depends on: 1` names an earlier proposal of your answer, `depends on: P000` one of an earlier round:",
     "nothing": "When there is nothing to propose, or a refused proposal cannot be fixed:",
-    "evaluate": "Answer with one section for each proposal, in this form and in your own words. `confidence: 0.9`, `concern: ...`,"
-    " `risk: low` and `breaks: no` may follow the decision:",
+    "evaluate": "Answer with one section for each proposal, in this form and in your own words. `confidence: 0.9`,"
+    " `concern: ...`, `risk: low` and `breaks: no` may follow the decision:",
     "arbitrate": "Answer in this form and in your own words:",
 }
 _SHOWN: dict[Task, tuple[str, ...]] = {

@@ -453,7 +453,7 @@ def test_neighbours_of_a_large_graph_are_shown_by_their_contracts(tmp_path: Path
 
 # --- prompts that change are other questions -----------------------------------------------------
 
-RENDERED = {4: "d897c2a65537c419"}
+RENDERED = {4: "f586073f8c94cf23"}
 """PROTOCOL_VERSION -> digest of the prompts below."""
 
 
