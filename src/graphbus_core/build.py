@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from graphbus_core.compiler.stages import AgentDefinitions, NodeClasses, SchemaConflicts, Sources
     from graphbus_core.editing.workspace import Workspace
     from graphbus_core.model.messages import Event
-    from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
+    from graphbus_core.model.proposals import FileChange, GateReport, Negotiations, RungResult
     from graphbus_core.negotiation.agents import ActiveAgents, Analyses
     from graphbus_core.negotiation.backend import Backend
     from graphbus_core.negotiation.driver import NegotiationSession
@@ -285,9 +285,13 @@ def multi_round_negotiation_loop(
         """Publish output of tested code on the bus only. It is not in the transcript, which models read."""
         negotiation.bus.publish("/Negotiation/Told", {"rung": rung, "words": words})
 
-    gate = Gate(
-        classes.project, config, choose_sandbox(config.settings.gate.isolation, Path(config.root)), publish_output
-    )
+    def publish_rung(proposal_id: str, result: RungResult) -> None:
+        """Publish the result of a rung on the bus only: the report, with all of them, is in the transcript."""
+        payload = {"proposal_id": proposal_id, "result": msgspec.to_builtins(result)}
+        negotiation.bus.publish("/Negotiation/Checked", payload)
+
+    sandbox = choose_sandbox(config.settings.gate.isolation, Path(config.root))
+    gate = Gate(classes.project, config, sandbox, publish_output, publish_rung)
     outcome = negotiation.run(classes.project, agents, conflicts, gate)
     report = gate.check_tree(outcome.workspace) if outcome.workspace.changed_files() else None
     return Agreement(outcome.negotiations, outcome.workspace, report)

@@ -243,7 +243,7 @@ export interface ReplayReport {
 export interface Rung {
   rung: string;
   name: string;
-  status: "failed" | "not_run" | "passed" | "waiting";
+  status: "failed" | "not_run" | "passed" | "running" | "waiting";
   code: string;
   message: string;
 }

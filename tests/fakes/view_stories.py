@@ -297,7 +297,9 @@ def climb(failed_at: int | None = None, waiting_at: int | None = None) -> tuple[
     def status(number: int) -> str:
         if failed_at is not None and number >= failed_at:
             return "failed" if number == failed_at else "not_run"
-        return "waiting" if waiting_at is not None and number >= waiting_at else "passed"
+        if waiting_at is not None and number >= waiting_at:
+            return "running" if number == waiting_at else "waiting"
+        return "passed"
 
     return tuple(
         m.Rung(

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from functools import cached_property, partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 
@@ -46,6 +47,7 @@ from graphbus_core.model.proposals import GateReport, Proposal, Removal, RungRes
 
 _Contents = dict[str, tuple[bytes, bytes]]
 _OnOutput = Callable[[str, str], object]
+_OnRung = Callable[[str, RungResult], object]
 
 _IMPORT_LINE = re.compile(rb"^[ \t]*(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([^#\r\n]+))", re.MULTILINE)
 _LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
@@ -63,14 +65,22 @@ class Gate:
         sandbox: Where changed code is imported and tested. None: it runs nowhere, and G5 to G8 refuse every change.
         on_output: Called with a rung and the shortened output of project code that ran there. It is for the user only: reports,
             which models read, never contain it.
+        on_rung: Called with the id of a proposal (empty: all accepted ones together) and the result of each rung as soon as that
+            has ended, so that a user can follow a check that takes long. A refusal by G0 or G1 is only in the report.
     """
 
     def __init__(
-        self, base: Project, config: ResolvedBuild, sandbox: Sandbox | None, on_output: _OnOutput | None = None
+        self,
+        base: Project,
+        config: ResolvedBuild,
+        sandbox: Sandbox | None,
+        on_output: _OnOutput | None = None,
+        on_rung: _OnRung | None = None,
     ) -> None:
         self._base = base
         self.config = config
         self.on_output = on_output
+        self.on_rung = on_rung
         self.trials = Trials(config, sandbox)
         self._powers_cache: tuple[Project, ProjectPowers] | None = None
         self.findings: dict[str, tuple[Finding, ...]] = {}  # by the digest of the state; each is computed once
@@ -179,17 +189,19 @@ class GateRun:
         return self.before.with_files(_new_bytes(self.contents))
 
     def report(self, proposal_id: str, declared: tuple[SchemaChange, ...]) -> GateReport:
-        """Run the rungs above G1 up to the first refusal, pass output of project code to `on_output`, and return the report.
+        """Run the rungs above G1 up to the first refusal, tell `on_rung` and `on_output` of them, and return the report.
 
         Args:
             declared: The contract changes that the proposal declares.
         """
-        results = [_make_rung_result("G0", None), _make_rung_result("G1", None)]
+        results: list[RungResult] = []
         actual: tuple[SchemaChange, ...] = ()
         removals: tuple[Removal, ...] = ()
-        for rung, check in self.rungs(declared):
+        for rung, check in chain((("G0", _pass), ("G1", _pass)), self.rungs(declared)):
             verdict = check()
             results.append(_make_rung_result(rung, verdict))
+            if self.gate.on_rung:
+                self.gate.on_rung(proposal_id, results[-1])
             if verdict and verdict.output and self.gate.on_output:
                 self.gate.on_output(rung, shorten_output(verdict.output))
             if isinstance(verdict, Refusal):
@@ -330,6 +342,11 @@ class GateRun:
         if not self.is_last or isinstance(verdict, Refusal | NotRun):
             return verdict
         return self.gate.trials.prove_tests(self.base, head, self.after) or verdict
+
+
+def _pass() -> RungVerdict:
+    """G0 and G1: a change that did not pass them has no run."""
+    return None
 
 
 def check_source(path: str, data: bytes, minimum_python: int) -> Refusal | None:

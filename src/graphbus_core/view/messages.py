@@ -438,11 +438,11 @@ class ReplayReport(Message, frozen=True, kw_only=True):
 
 
 class Rung(Message, frozen=True, kw_only=True):
-    """A rung of the gate for one proposal: `passed`, `failed` or `not_run`; `waiting` while the gate works on the proposal."""
+    """A rung of the gate for one proposal: `passed`, `failed` or `not_run`; `running` or `waiting` while the gate works on it."""
 
     rung: str
     name: str
-    status: RungStatus | Literal["waiting"]
+    status: RungStatus | Literal["running", "waiting"]
     code: str = ""
     message: str = ""
 

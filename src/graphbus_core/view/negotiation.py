@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from threading import Lock
@@ -18,6 +18,7 @@ from graphbus_core.model.proposals import (
     GateReport,
     Proposal,
     ProposalEvaluation,
+    RungResult,
     Status,
 )
 from graphbus_core.negotiation.transcript import TRANSCRIPT, list_sessions, load_session, load_transcript, sessions_dir
@@ -48,6 +49,7 @@ class _Case:
         self.status: Status = "pending"
         self.stage: _Stage = "gate"
         self.reports: list[GateReport] = []
+        self.checked: list[RungResult] = []
         self.votes: dict[tuple[str, bool], ProposalEvaluation] = {}
         self.steps: list[str] = []
         self.outcome = ""
@@ -68,7 +70,10 @@ class _Case:
             affects=tuple(dict.fromkeys(name for name in named if name and name != proposal.src)),
             status=self.status,
             stage=self.stage,
-            checks=(*map(_check_of, self.reports), *([_WAITING] if self.stage == "gate" else [])),
+            checks=(
+                *(_rungs_of(each.rungs) for each in self.reports),
+                *([_climb(self.checked)] if self.stage == "gate" else []),
+            ),
             votes=tuple(
                 Vote(evaluator=each.agent, decision=each.decision, is_arbiter=each.is_arbiter, reason=each.reasoning)
                 for each in self.votes.values()
@@ -81,14 +86,18 @@ class _Case:
         )
 
 
-_WAITING = tuple(Rung(rung=rung, name=name, status="waiting") for rung, name in RUNGS.items())
-
-
-def _check_of(report: GateReport) -> tuple[Rung, ...]:
+def _rungs_of(results: Iterable[RungResult]) -> tuple[Rung, ...]:
     return tuple(
         Rung(rung=each.rung, name=RUNGS.get(each.rung, ""), status=each.status, code=each.code, message=each.message)
-        for each in report.rungs
+        for each in results
     )
+
+
+def _climb(checked: Sequence[RungResult]) -> tuple[Rung, ...]:
+    """Return the rungs of a check that goes on: after those that have ended, one runs and the others wait."""
+    rest = list(RUNGS.items())[len(checked) :]
+    ahead = (Rung(rung=rung, name=name, status="waiting" if i else "running") for i, (rung, name) in enumerate(rest))
+    return (*_rungs_of(checked), *ahead)
 
 
 class Board:
@@ -188,10 +197,17 @@ class Board:
         case = self._cases.setdefault(proposal.proposal_id, _Case(proposal))
         case.proposal, case.stage = proposal, "gate"
 
+    def _on_checked(self, payload: _Payload) -> None:
+        """Take the result of one rung; those of all accepted changes together belong to no proposal."""
+        if case := self._cases.get(payload["proposal_id"]):
+            case.stage = "gate"
+            case.checked.append(msgspec.convert(payload["result"], RungResult))
+
     def _on_gated(self, payload: _Payload) -> None:
         report = msgspec.convert(payload["report"], GateReport)
         case = self._case(payload)
         case.reports.append(report)
+        case.checked.clear()
         case.stage = "votes" if report.passed else "proposed"
 
     def _on_merged(self, payload: _Payload) -> None:

@@ -20,6 +20,7 @@ from graphbus_core.editing.rungs.trial_environment import TreeState
 from graphbus_core.editing.sandboxes.process import FinishedProcess, ProcessSandbox
 from graphbus_core.model.config import GateConfig, SafetyConfig
 from graphbus_core.model.powers import Powers
+from graphbus_core.model.proposals import RungResult
 from tests.unit.editing.shop_project import Shop, code_of
 
 ORDERS = "agents/orders.py"
@@ -59,6 +60,17 @@ def test_a_refusal_ends_the_climb_and_says_where(tmp_path: Path) -> None:
     assert report.failure is not None
     assert (report.failure.code, report.failure.path, report.failure.line) == ("G3.exec", ORDERS, 21)
     assert sandbox.commands == []
+
+
+def test_each_rung_is_told_of_when_it_has_ended(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    told: list[tuple[str, RungResult]] = []
+    shop.gate.on_rung = lambda proposal, result: told.append((proposal, result))
+
+    report = shop.replace("2.5 * count", "eval('2.5') * count")
+
+    assert told == [("P001", rung) for rung in report.rungs]
+    assert told[-1][1].status == "failed"
 
 
 @pytest.mark.slow

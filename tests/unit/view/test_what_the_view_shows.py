@@ -191,6 +191,25 @@ def test_without_sources_every_edge_is_unknown_with_a_reason(orders: Any) -> Non
 # --- negotiations ---
 
 
+def statuses(board: Board) -> list[str]:
+    """Those of the rungs in the last check of the only proposal."""
+    (proposal,) = board.picture().proposals
+    return [rung.status for rung in proposal.checks[-1]]
+
+
+def test_a_corrected_proposal_climbs_from_the_first_rung_again() -> None:
+    board = Board()
+    proposal = {"proposal_id": "P001", "round": 1, "src": "Shop", "intent": "fix it"}
+    failed = {"rung": "G0", "status": "failed", "message": "too large"}
+    for _ in range(2):
+        board.add("/Negotiation/Proposed", {"proposal": proposal})
+        assert statuses(board) == ["running", *["waiting"] * 8]
+        board.add("/Negotiation/Checked", {"proposal_id": "P001", "result": failed})
+        report = {"proposal_id": "P001", "passed": False, "rungs": [failed]}
+        board.add("/Negotiation/Gated", {"proposal_id": "P001", "report": report})
+    assert len(board.picture().proposals[0].checks) == 2
+
+
 def test_a_board_follows_a_proposal_to_its_end() -> None:
     board = Board(cap_usd=2.0)
     proposal = {"proposal_id": "P001", "round": 1, "src": "Shop", "intent": "fix <it>", "affects": ["Till"]}
@@ -200,9 +219,14 @@ def test_a_board_follows_a_proposal_to_its_end() -> None:
     )
     board.add("/Negotiation/Proposed", {"proposal": proposal})
     assert board.picture().proposals[0].stage == "gate"
-    assert {rung.status for rung in board.picture().proposals[0].checks[0]} == {"waiting"}
+    assert statuses(board) == ["running", *["waiting"] * 8]
+    for rung, status in (("G0", "passed"), ("G1", "not_run")):
+        board.add("/Negotiation/Checked", {"proposal_id": "P001", "result": {"rung": rung, "status": status}})
+    assert statuses(board) == ["passed", "not_run", "running", *["waiting"] * 6]
+    board.add("/Negotiation/Checked", {"proposal_id": "", "result": {"rung": "G5", "status": "passed"}})  # all together
     report = {"proposal_id": "P001", "passed": True, "rungs": [{"rung": "G0", "status": "passed"}]}
     board.add("/Negotiation/Gated", {"proposal_id": "P001", "report": report})
+    assert statuses(board) == ["passed"]
     vote = {"proposal_id": "P001", "evaluator": "Till", "round": 1, "decision": "reject", "reasoning": "no"}
     board.add("/Negotiation/Evaluated", {"evaluation": vote})
     board.add(

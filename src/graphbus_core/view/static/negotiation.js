@@ -6,7 +6,7 @@ import { fill, h, line, list, name, options, part, s, words } from "./dom.js";
 import { count, counted } from "./format.js";
 import { voteList } from "./source.js";
 
-const SIGNS = { passed: "✓", failed: "✗", not_run: "–", waiting: "…" };
+const SIGNS = { passed: "✓", failed: "✗", not_run: "–", running: "…", waiting: "·" };
 const STAGES = { proposed: "proposed", gate: "at the gate", votes: "agents vote", arbiter: "the arbiter decides", decided: "" };
 
 export class NegotiationView {
