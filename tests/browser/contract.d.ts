@@ -128,6 +128,7 @@ export interface Tick {
 
 export interface Bye {
   reason: string;
+  may_return: boolean;
 }
 
 export interface DeliveryPage {

@@ -155,6 +155,36 @@ def test_a_trace_alone_is_shown_without_a_graph(project: Path, tmp_path: Path, m
 
 
 @pytest.mark.slow
+def test_a_trace_is_followed_while_it_grows_and_when_it_is_begun_anew(project: Path) -> None:
+    assert main(["run", "--trace", *SELL]) == 0
+    trace = project / ".graphbus/state/trace.jsonl"
+    with shown("view", str(trace)) as view:
+        connection = http.client.HTTPConnection("127.0.0.1", view.port, timeout=PATIENCE_S)
+        connection.request("GET", "/view/events")
+        stream = connection.getresponse()
+
+        def next_message(kind: str) -> Any:
+            while stream.readline() != f"event: {kind}\n".encode():
+                pass
+            return json.loads(stream.readline().removeprefix(b"data: "))
+
+        newest = next_message("hello")["newest"]
+        assert next_message("tick")["last"] == 0
+        assert main(["run", "--trace", *SELL]) == 0
+        assert next_message("tick")["first"] > newest
+        assert len(view.get(f"deliveries?after={newest}")["deliveries"]) == 2
+
+        server = view.get("graph")["origin"]["server"]
+        trace.unlink()
+        assert main(["run", "--trace", *SELL]) == 0
+        anew = next_message("hello")["origin"]["server"]
+        assert anew != server
+        assert view.get("graph")["origin"]["server"] == anew
+        assert len(view.get("deliveries")["deliveries"]) == 2
+        connection.close()
+
+
+@pytest.mark.slow
 def test_two_traces_and_two_builds_are_compared(project: Path, tmp_path: Path) -> None:
     assert main(["run", "--trace", "--trace-payloads", *SELL]) == 0
     (project / ".graphbus/state/trace.jsonl").rename(tmp_path / "before.jsonl")

@@ -231,6 +231,50 @@ def test_nothing_is_lost_between_the_list_and_the_stream(site: ViewSite, go: Go)
     went.waits_for('.row[data-seq="9999"]')
 
 
+def test_a_line_carries_all_that_its_handler_gets_from_there(site: ViewSite, go: Go) -> None:
+    went = opens(site, go, "graph")
+    rate = re.compile(r"([\d.]+)/s")
+    titles = went.page.locator(".arrow title").all_text_contents()
+    (outside,) = (each for each in titles if each.startswith("(outside) sends to Checkout"))
+    checkout = went.page.locator('.node[data-name="Checkout"] title').text_content()
+    assert rate.search(outside)[1] == rate.search(checkout)[1]
+
+
+def test_a_record_that_grows_is_followed_to_its_end(site: ViewSite, go: Go) -> None:
+    site.answers["graph"] = RECORD
+    went = go(site.url)
+    went.waits_for("#condition", "followed")
+    new = tuple(msgspec.structs.replace(ORDERS[-1], seq=9_000 + number) for number in range(1500))
+    site.deliveries += new
+    site.send(msgspec.structs.replace(stories.tick(stories.NOW, {}), first=9_000, last=10_499))
+    went.waits_for('.row[data-seq="10499"]')
+    went.page.click("button:has-text('Pause')")
+    went.waits_for("#condition", "paused")
+
+
+def test_what_is_open_stays_open_when_a_letter_arrives(site: ViewSite, go: Go) -> None:
+    went = opens(site, go, "letters")
+    went.page.locator(".letter summary").first.click()
+    site.answers["dead-letters"] = m.DeadLetterList(
+        letters=(msgspec.structs.replace(LETTERS[0], id="new"), *LETTERS), total=len(LETTERS) + 1, may_replay=True
+    )
+    site.send(stories.tick(stories.NOW, {}, dead=len(LETTERS) + 1))
+    went.waits_for('[data-letter="new"]')
+    opened = went.page.locator(f'[data-letter="{LETTERS[0].id}"] details')
+    assert opened.get_attribute("open") is not None
+    assert went.page.evaluate("() => document.activeElement.textContent") == "Traceback"
+
+
+def test_a_negotiation_is_what_its_page_begins_with_and_its_end_is_the_end(site: ViewSite, go: Go) -> None:
+    site.answers["graph"] = stories.shop(origin(kind="negotiation"))
+    went = go(site.url)
+    went.waits_for(".proposal", "P003")
+    site.ends, site.may_return = "The command has ended.", False
+    site.break_off()
+    went.waits_for("#condition", "ended")
+    assert "The command has ended." in went.text("#notice")
+
+
 def test_what_waits_is_shown_as_long_as_it_waits(site: ViewSite, go: Go) -> None:
     went = opens(site, go, "graph")
     stuck = {"Payments.on_accepted <- /Order/Accepted": m.Counts(waiting=7, lag_s=80)}

@@ -35,6 +35,7 @@ class ViewSite:
         answers: Path below /view/, without its query -> the message, or a status and a problem.
         deliveries: What `/view/deliveries` gives, oldest first.
         ends: Why the stream ends at once; empty: it stays open.
+        may_return: As in `Bye`.
         late: Deliveries that come before the next stream begins, and after the list was asked for.
         orders: The bodies of POST requests.
     """
@@ -43,6 +44,7 @@ class ViewSite:
         self.answers: dict[str, Answer] = {"graph": picture}
         self.deliveries = deliveries
         self.ends = ""
+        self.may_return = False
         self.late: tuple[Delivery, ...] = ()
         self.orders: list[Any] = []
         self.port = 0
@@ -75,11 +77,15 @@ class ViewSite:
         """Answer nobody, and break all streams off."""
         if self._server is None:
             return
-        for stream in self._streams:
-            stream.put(None)
+        self.break_off()
         self._server.shutdown()
         self._server.server_close()
         self._server = None
+
+    def break_off(self) -> None:
+        """Break all streams off."""
+        for stream in list(self._streams):
+            stream.put(None)
 
     def restart_as(self, server: str) -> None:
         """Break the streams off and come back as another server."""
@@ -102,7 +108,7 @@ class ViewSite:
         try:
             yield _event("hello", Hello(origin=self.picture.origin, oldest=1, newest=newest, interval_s=0.25))
             if self.ends:
-                yield _event("bye", Bye(reason=self.ends))
+                yield _event("bye", Bye(reason=self.ends, may_return=self.may_return))
                 return
             while (tick := own.get()) is not None:
                 yield _event("tick", tick)
@@ -165,13 +171,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _page(all_of_them: tuple[Delivery, ...], query: Mapping[str, list[str]]) -> DeliveryPage:
-    """The newest deliveries before the one that is named."""
-    limit, before = int(query.get("limit", ["100"])[0]), int(query.get("before", [str(1 << 60)])[0])
-    older = [each for each in all_of_them if each.seq < before]
+    """The newest deliveries before the one that is named, or the oldest after it."""
+    limit, after = int(query.get("limit", ["100"])[0]), int(query.get("after", ["0"])[0])
+    before = int(query.get("before", [str(1 << 60)])[0])
+    fitting = [each for each in all_of_them if after < each.seq < before]
     return DeliveryPage(
-        deliveries=tuple(older[-limit:]),
-        has_older=len(older) > limit,
-        has_newer=False,
+        deliveries=tuple(fitting[:limit] if after else fitting[-limit:]),
+        has_older=not after and len(fitting) > limit,
+        has_newer=after > 0 and len(fitting) > limit,
         oldest=all_of_them[0].seq if all_of_them else 0,
         newest=all_of_them[-1].seq if all_of_them else 0,
     )

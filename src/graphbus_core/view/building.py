@@ -77,7 +77,7 @@ class BuildSource(ProjectSource):
             self._asked_since_end.clear()
             self._asked_since_end.wait(_LINGER_S)
         session = self._board.picture().session
-        self.pulse.close(_GOODBYE.format(session=f" {session}" if session else ""))
+        self.pulse.close(_GOODBYE.format(session=f" {session}" if session else ""), may_return=False)
 
     def _hello(self, asked: Asked) -> Hello:
         oldest, newest = self._records.bounds()

@@ -214,7 +214,8 @@ class Tick(Message, frozen=True, kw_only=True):
 
     Attributes:
         at: The time of the server.
-        deliveries: A sample, oldest first: failures and retries before others, then some of each handler.
+        deliveries: A sample, oldest first: failures and retries before others, then some of each handler. Empty for a trace file
+            that has grown: ask for `/view/deliveries?after=`.
         left_out: How many deliveries are not in the sample.
         first: The number of the first delivery since the last tick, sampled or not; 0 if there was none.
         last: That of the last one.
@@ -239,9 +240,13 @@ class Tick(Message, frozen=True, kw_only=True):
 
 
 class Bye(Message, frozen=True, kw_only=True):
-    """The last message of a stream, `event: bye`: nothing will follow, and `reason` says why."""
+    """The last message of a stream, `event: bye`: nothing will follow, and `reason` says why.
+
+    `may_return`: a graph that is started again at this address may be meant, so that it is worth trying; False: this was all.
+    """
 
     reason: str
+    may_return: bool = True
 
 
 # --- looking back ------------------------------------------------------------------------------

@@ -201,6 +201,7 @@ class Board:
         """Take the result of one rung; those of all accepted changes together belong to no proposal."""
         if case := self._cases.get(payload["proposal_id"]):
             case.stage = "gate"
+            self._change(activity=f"The gate checks {case.proposal.proposal_id}.")
             case.checked.append(msgspec.convert(payload["result"], RungResult))
 
     def _on_gated(self, payload: _Payload) -> None:
@@ -220,6 +221,7 @@ class Board:
         case.steps.append(f"Sent back: {payload['reason']}")
 
     def _on_evaluated(self, payload: _Payload) -> None:
+        self._change(activity="The agents vote.")
         self._add_vote(payload)
 
     def _on_arbitrated(self, payload: _Payload) -> None:

@@ -75,7 +75,7 @@ def _open_folder(path: Path, other: str) -> Source:
     sides: dict[str, Side] = {**traces}
     if other:
         sides = {str(path): place.artifacts, other: _side_of(other)}
-    return StillSource(
+    source = StillSource(
         "trace" if traces else "artifacts",
         str(path),
         place.artifacts,
@@ -85,6 +85,8 @@ def _open_folder(path: Path, other: str) -> Source:
         sides=sides,
         redacted=place.redacted,
     )
+    source.start()
+    return source
 
 
 def _open_trace(path: Path, other: str) -> Source:
@@ -94,7 +96,7 @@ def _open_trace(path: Path, other: str) -> Source:
     sides: dict[str, Side] = {**find_traces(path.parent)}
     if other:
         sides = {str(path): records, other: _side_of(other)}
-    return StillSource(
+    source = StillSource(
         "trace",
         str(path),
         place.artifacts,
@@ -105,6 +107,8 @@ def _open_trace(path: Path, other: str) -> Source:
         redacted=place.redacted,
         note=place.note,
     )
+    source.start()
+    return source
 
 
 def _open_ledger(address: str, place: _Place) -> Source:

@@ -105,7 +105,7 @@ class Pulse:
         """Make a tick, and send it if it has anything in it, or if nothing was sent for long."""
         with self._lock:
             tick = self._make_tick(bool(self._followers), False)
-            is_quiet = not (tick.deliveries or tick.left_out or tick.handlers or tick.negotiation)
+            is_quiet = not (tick.last or tick.left_out or tick.handlers or tick.negotiation)
             if self._followers and (not is_quiet or time() - self._sent_at > _QUIET_S):
                 self._number += 1
                 self._share(encode_part("tick", tick, f"{self._server}:{self._number}"))
@@ -118,8 +118,13 @@ class Pulse:
         for send in self._followers.values():
             send(part)
 
-    def close(self, reason: str) -> None:
-        """Say goodbye to all who look, and end the thread."""
+    def begin_anew(self, hello: Hello) -> None:
+        """Tell all who look that what they know is over; called by `make_tick`."""
+        for send in self._followers.values():
+            send(encode_part("hello", hello))
+
+    def close(self, reason: str, *, may_return: bool = True) -> None:
+        """Say goodbye to all who look, and end the thread; see `Bye`."""
         self._is_closed = True
         self._wake.set()
         if self._thread.is_alive():
@@ -127,7 +132,7 @@ class Pulse:
         attempt(self._beat)
         with self._lock:
             for send in self._followers.values():
-                send(encode_part("bye", Bye(reason=reason)))
+                send(encode_part("bye", Bye(reason=reason, may_return=may_return)))
                 send(None)
 
 

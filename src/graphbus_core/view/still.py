@@ -1,10 +1,13 @@
-"""What does not change any more as a source of the page: a trace, the artifacts of a build, or a session."""
+"""What is recorded as a source of the page: the artifacts of a build, a session, or a trace, which is followed if it grows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
+from time import time
+
+import msgspec
 
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.dead_letters import StoredLetter
@@ -18,22 +21,25 @@ from graphbus_core.view.messages import (
     DeadLetterList,
     DeliveryPage,
     EventTree,
+    GraphPicture,
     Hello,
     NegotiationPicture,
     Origin,
     ReplayOrder,
     ReplayReport,
     SourceKind,
+    Tick,
 )
 from graphbus_core.view.project import ProjectSource, origin_for
-from graphbus_core.view.pulse import encode_part
+from graphbus_core.view.pulse import WATCHED_S, Pulse, encode_part
 from graphbus_core.view.records import MemoryRecords, Query
-from graphbus_core.view.trace_file import FileRecords
+from graphbus_core.view.trace_file import Appended, FileRecords, Growth
 from graphbus_core.view.trees import Known, Reveal, build_tree
 
 _NO_TRACE = "No trace was recorded here: `graphbus run --trace` writes one."
 _READ_ONLY = "Dead letters are replayed by `graphbus dlq replay`, or on the page of a graph that runs."
 _GOODBYE = "This does not change: nothing more will come."
+_CLOSED = "The view has ended."
 
 
 class StillSource(ProjectSource):
@@ -68,7 +74,9 @@ class StillSource(ProjectSource):
     ) -> None:
         super().__init__(artifacts, folder)
         problem = records.problem() if records is not None else "" if kind == "negotiation" else _NO_TRACE
-        self._records = records if records is not None and records.is_readable() else MemoryRecords()
+        is_shown = records is not None and records.is_readable()
+        self._records = records if records is not None and is_shown else MemoryRecords()
+        self._growth = Growth(records) if records is not None and is_shown else None
         self._state_dir, self._session, self._sides = state_dir, session, dict(sides or {})
         self._reveal = Reveal(is_recorded=records is not None, redacted=redacted)
         self.origin = Origin(
@@ -80,19 +88,61 @@ class StillSource(ProjectSource):
             redacted=tuple(redacted),
             note=" ".join(filter(None, (note, problem))),
         )
+        self._remark, self._dead = note, 0
+        self._pulse = Pulse(self.origin.server, self._hello, self._tick)
+
+    def start(self) -> None:
+        """Begin to look whether the trace grows, if there is one that can be read."""
+        if self._growth is not None:
+            self._pulse.start()
 
     def follow(self, asked: Asked, last_id: str, send: Send) -> Callable[[], None]:
-        """Send the first and the last message: nothing will come between them."""
-        del last_id
-        oldest, newest = attempt(self._records.bounds)[0] or (0, 0)  # the file may be gone: the next request says so
-        origin = origin_for(self.origin, is_trusted=asked.is_trusted)
-        send(encode_part("hello", Hello(origin=origin, oldest=oldest, newest=newest, interval_s=0.0)))
-        send(encode_part("bye", Bye(reason=_GOODBYE)))
+        """Send what is appended to the trace; without one, the first and the last message, as nothing comes between them."""
+        if self._growth is not None:
+            return self._pulse.follow(asked, last_id, send)
+        send(encode_part("hello", self._hello(asked)))
+        send(encode_part("bye", Bye(reason=_GOODBYE, may_return=False)))
         send(None)
         return lambda: None
 
     def close(self) -> None:
-        """There are no streams to end."""
+        """End all streams."""
+        self._pulse.close(_CLOSED)
+
+    def _hello(self, asked: Asked) -> Hello:
+        return self._greet(is_trusted=asked.is_trusted)
+
+    def _greet(self, *, is_trusted: bool) -> Hello:
+        oldest, newest = attempt(self._records.bounds)[0] or (0, 0)  # the file may be gone: the next request says so
+        origin = origin_for(self.origin, is_trusted=is_trusted)
+        return Hello(origin=origin, oldest=oldest, newest=newest, interval_s=WATCHED_S if self._growth else 0.0)
+
+    def _tick(self, is_watched: bool, is_first: bool) -> Tick:
+        """Return what was appended to the trace since the last call; it is only looked at while somebody looks."""
+        new = self._growth.look() if self._growth is not None and is_watched else Appended()
+        if new.is_other_file:
+            self.origin = msgspec.structs.replace(self.origin, server=token_hex(6))
+            self._pulse.begin_anew(self._greet(is_trusted=False))
+        if new.last or is_first:
+            self._dead = len(self._letters())
+        return Tick(
+            at=time(),
+            deliveries=(),
+            left_out=0,
+            first=new.first,
+            last=new.last,
+            published=0,
+            queued=0,
+            dead_letters=self._dead,
+            handlers={},
+        )
+
+    def graph(self, *, is_trusted: bool) -> GraphPicture:
+        """Return the drawing of the graph; the note of its origin says what is wrong with the trace now."""
+        if isinstance(self._records, FileRecords):
+            problem = attempt(self._records.problem)[0] or ""
+            self.origin = msgspec.structs.replace(self.origin, note=" ".join(filter(None, (self._remark, problem))))
+        return super().graph(is_trusted=is_trusted)
 
     def deliveries(self, query: Query) -> DeliveryPage:
         """Return deliveries of the trace."""

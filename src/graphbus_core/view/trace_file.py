@@ -42,6 +42,13 @@ class _Placed(NamedTuple):
     line: bytes
 
 
+class Extent(NamedTuple):
+    """Which file has a name now, and how many bytes are in it; 0 and 0: there is none at the moment."""
+
+    file: int = 0
+    size: int = 0
+
+
 class FileRecords:
     """The deliveries in a trace file. Each request opens the file anew, so that one that grows is read to its present end.
 
@@ -68,6 +75,11 @@ class FileRecords:
             return f"{error.sentence} {error.hint}"
         except OSError as error:
             return f"The trace cannot be read: {(error.strerror or str(error)).lower()}."
+
+    def extent(self) -> Extent:
+        """Return which file it is now, and its length."""
+        found, _ = attempt(self._path.stat)
+        return Extent(found.st_ino, found.st_size) if found else Extent()
 
     def problem(self) -> str:
         """Return in a sentence why the file cannot be shown, or what is missing in it; empty if nothing is."""
@@ -137,6 +149,39 @@ class FileRecords:
                 delivery, _ = attempt(lambda line=line: _decoder.decode(line))  # type: ignore[misc]
                 if delivery is not None:
                     yield delivery
+
+
+class Appended(NamedTuple):
+    """What a trace has got: the numbers of the first and the last new delivery, 0 and 0 if none.
+
+    `is_other_file`: the file was begun anew under the same name, as a full one is, and all its deliveries are new.
+    """
+
+    first: int = 0
+    last: int = 0
+    is_other_file: bool = False
+
+
+class Growth:
+    """How a trace grows from now on."""
+
+    def __init__(self, records: FileRecords) -> None:
+        self._records = records
+        self._extent = records.extent()
+        self._last = records.bounds()[1]
+
+    def look(self) -> Appended:
+        """Return what was appended since the last call; nothing while the file is gone."""
+        before, now = self._extent, self._records.extent()
+        if now in (before, Extent()):
+            return Appended()
+        is_other = now.file != before.file or now.size < before.size
+        page, _ = attempt(lambda: self._records.page(Query(after=0 if is_other else self._last, limit=1)))
+        if page is None:  # it has gone since
+            return Appended()
+        self._extent, self._last = now, page.newest
+        first = page.deliveries[0].seq if page.deliveries else 0
+        return Appended(first, page.newest if first else 0, is_other)
 
 
 def find_traces(state_dir: Path, root: str | Path = "") -> dict[str, FileRecords]:

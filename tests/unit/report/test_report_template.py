@@ -70,12 +70,12 @@ class Source(HTMLParser):
 def test_values_of_the_page_stand_where_escaped_text_is_only_text() -> None:
     """In texts and quoted attributes: in no script, style or name, and in no address but that of a place in the page."""
     source = Source()
-    assert source.raw == "{{>style.css}}{{>behaviour.js}}"
+    assert source.raw == "{{>../../view/static/face.css}}{{>style.css}}{{>behaviour.js}}"
     assert all(address.startswith("#") for address in source.addresses)
     assert not [name for name in source.names if "{" in name or re.match(r"on|style=", name)]
 
 
-@pytest.mark.parametrize("name", ["style.css", "behaviour.js"])
+@pytest.mark.parametrize("name", ["../../view/static/face.css", "style.css", "behaviour.js"])
 def test_style_and_script_do_not_end_their_element(name: str) -> None:
     text = (FOLDER / name).read_text(encoding="ascii").lower()
     assert not any(end in text for end in ("</style", "</script", "<!--"))

@@ -12,7 +12,7 @@ import pytest
 from graphbus_core.hosting.instruments.trace import TracedDelivery
 from graphbus_core.view import trace_file
 from graphbus_core.view.records import MemoryRecords, Query, Records
-from graphbus_core.view.trace_file import FileRecords
+from graphbus_core.view.trace_file import Appended, FileRecords, Growth
 
 HEADER = b'{"trace_version":1}\n'
 
@@ -213,3 +213,24 @@ def test_a_trace_of_two_gigabytes_takes_the_memory_of_a_few_blocks(tmp_path: Pat
     assert [each.delivery.event_id[-1] for each in tree] == ["2"]
     assert page.oldest == len(HEADER) + 1
     assert peak < 64 << 20
+
+
+def test_a_trace_tells_what_was_appended_and_when_it_is_another_file(tmp_path: Path) -> None:
+    in_a_file([traced(1)], tmp_path)
+    path = tmp_path / "trace.jsonl"
+    growth = Growth(FileRecords(path))
+    assert growth.look() == Appended()
+    size = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(msgspec.json.encode(traced(2)) + b"\n" + msgspec.json.encode(traced(3)) + b"\n")
+    new = growth.look()
+    assert (new.first, new.is_other_file) == (size + 1, False)
+    assert new.last > new.first
+    with path.open("ab") as file:
+        file.write(b'{"half": ')
+    assert growth.look() == Appended()  # a line that is being written
+    path.rename(tmp_path / "trace.1.jsonl")
+    assert growth.look() == Appended()
+    in_a_file([traced(4)], tmp_path)
+    assert growth.look().is_other_file
+    assert growth.look() == Appended()

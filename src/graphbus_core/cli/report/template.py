@@ -5,7 +5,7 @@
                                 inside, the keys of a mapping are names, and another value is {{.}}
     {{?name}} ... {{/name}}     if the value is true (not empty, not 0)
     {{^name}} ... {{/name}}     if it is false
-    {{>file}}                   the text of another file, unchanged
+    {{>file}}                   the text of another file, unchanged; the path is relative to the template
     {{! words }}                a comment
 
 Indentation and line ends of a template are removed, so that it can be laid out freely.
@@ -24,7 +24,7 @@ from graphbus_core.cli.console import sanitize
 Value = str | int | float | Mapping[str, "Value"] | Sequence["Value"] | None
 Values = Mapping[str, Value]
 
-_TAG = re.compile(r"\{\{([#?^/>]?)([\w.]+)\}\}")
+_TAG = re.compile(r"\{\{([#?^/>]?)([\w./]+)\}\}")
 _COMMENT = re.compile(r"\{\{!.*?\}\}", re.DOTALL)
 
 

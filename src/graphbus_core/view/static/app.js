@@ -21,6 +21,7 @@ import { TimeView } from "./time.js";
 const PAGE = 1000;
 const SAID_MS = 6000;
 const RECORDS = { trace: "a record", artifacts: "a build", ledger: "a ledger" };
+const FOLLOWED = "a record, followed";
 const CONDITIONS = {
   connecting: "connecting",
   live: "live",
@@ -39,6 +40,7 @@ export class App {
   /** @type {State} */
   state = { condition: "connecting", words: "", hint: "", retryAt: 0 };
   #isWaiting = false;
+  #isLoading = false;
   #timer = 0;
   /** What stays at the top until somebody closes it. */
   #told = "";
@@ -58,7 +60,7 @@ export class App {
     addEventListener("hashchange", () => this.#follow());
     addEventListener("popstate", () => this.#follow());
     addEventListener("resize", () => this.invalidate());
-    setInterval(() => (this.store.isLive || this.state.condition === "lost") && this.invalidate(), 1000);
+    setInterval(() => (this.follows || this.state.condition === "lost") && this.invalidate(), 1000);
     listenToTheme();
     listenToKeys(this);
     if (new URLSearchParams(location.search).has("refused")) {
@@ -73,6 +75,7 @@ export class App {
   async #load() {
     try {
       this.store.graph = await ask("graph");
+      if (this.store.graph?.origin.kind === "negotiation" && !location.hash) this.go({ view: "negotiation" }, { isStep: true });
       await this.#loadNewest();
       if (!this.store.isLive) this.letters.count();
       return true;
@@ -89,6 +92,24 @@ export class App {
     const page = await ask(`deliveries?limit=${PAGE}`);
     this.store.renew(page);
     this.invalidate();
+  }
+
+  /** Load what was appended to a record since, if its end is here. */
+  async #loadNewer() {
+    if (this.#isLoading) return;
+    this.#isLoading = true;
+    try {
+      for (let hasNewer = this.store.isTail; hasNewer; ) {
+        /** @type {DeliveryPage} */
+        const page = await ask(`deliveries?limit=${PAGE}&after=${this.store.deliveries.at(-1)?.seq ?? 0}`);
+        this.store.add(page.deliveries);
+        hasNewer = page.has_newer && this.store.isTail;
+        this.invalidate();
+      }
+    } catch (error) {
+      this.say(this.explain(error).join(" "));
+    }
+    this.#isLoading = false;
   }
 
   /** Load deliveries from before those that are here, as the filter wants them. */
@@ -125,13 +146,15 @@ export class App {
     this.negotiation.reset();
     this.compare.reset();
     if (this.route.at !== null || this.route.seq !== null) this.go({ at: null, seq: null }, { isStep: true });
-    this.#told = `The server was restarted, as seen at ${clock(Date.now() / 1000)}. What you see is from after that.`;
+    const what = hello.origin.kind === "trace" ? "The trace was begun anew" : "The server was restarted";
+    this.#told = `${what}, as seen at ${clock(Date.now() / 1000)}. What you see is from after that.`;
     await this.#load();
   }
 
   /** @param {Tick} tick */
   #tick(tick) {
     this.store.take(tick);
+    if (!this.store.isLive && tick.last) this.#loadNewer();
     this.letters.count();
     if (tick.negotiation) this.negotiation.reset();
     this.invalidate();
@@ -164,15 +187,20 @@ export class App {
   linkTo = (change) => link({ ...this.route, ...change });
 
   #follow() {
-    const before = this.route;
+    const { view } = this.route;
     this.route = read(location.hash);
-    if (before.view !== this.route.view) scrollTo(0, 0);
+    if (view !== this.route.view) scrollTo(0, 0);
     this.invalidate();
   }
 
   togglePause() {
     if (this.route.at !== null) this.go({ at: null, seq: null });
-    else if (this.store.isLive) this.go({ at: this.store.now });
+    else if (this.follows) this.go({ at: this.store.now });
+  }
+
+  /** Something may be added to what one sees: the graph is alive, or the record is followed. */
+  get follows() {
+    return this.store.isLive || this.state.condition === "live";
   }
 
   /** To the delivery before or after the one where the page stands. @param {-1 | 1} step */
@@ -289,6 +317,7 @@ export class App {
   #condition() {
     const kind = this.store.graph?.origin.kind ?? "run";
     if (this.state.condition === "live" && this.route.at !== null) return ["paused", "paused"];
+    if (this.state.condition === "live" && !this.store.isLive) return ["live", FOLLOWED];
     if (this.state.condition === "over" && kind in RECORDS) return ["over", RECORDS[/** @type {"trace"} */ (kind)]];
     return [this.state.condition, CONDITIONS[this.state.condition]];
   }

@@ -12,7 +12,6 @@ const PACE_MS = 1000;
 
 export class DeliveryList {
   #drawn = { when: 0, wanted: "" };
-  #isHeld = false;
 
   /** @param {App} app @param {Element} list @param {Element} chosen */
   constructor(app, list, chosen) {
@@ -22,14 +21,6 @@ export class DeliveryList {
     this.rows = h("ol.rows", { "aria-label": "Deliveries, newest first" });
     this.foot = h("div.foot");
     fill(list, h("div.head", h("h3", "Deliveries"), this.said), this.rows, this.foot);
-    const hold = (/** @type {boolean} */ isHeld) => () => {
-      this.#isHeld = isHeld;
-    };
-    for (const [event, isHeld] of /** @type {const} */ ([
-      ["pointerenter", true],
-      ["pointerleave", false],
-    ]))
-      this.rows.addEventListener(event, hold(isHeld));
   }
 
   draw() {
@@ -37,7 +28,7 @@ export class DeliveryList {
     this.#drawChosen();
     const wanted = JSON.stringify([route.filter, route.at, route.seq, store.isTail, store.isLive]);
     const isSame = wanted === this.#drawn.wanted;
-    const isBusy = this.#isHeld || this.rows.contains(document.activeElement);
+    const isBusy = this.rows.matches(":hover") || this.rows.contains(document.activeElement);
     write(this.said, isSame && isBusy && store.isLive && route.at === null ? "held while you point at it" : this.#summary());
     if (isSame && (isBusy || performance.now() - this.#drawn.when < PACE_MS) && this.rows.childElementCount) return;
     this.#drawn = { when: performance.now(), wanted };
@@ -52,7 +43,7 @@ export class DeliveryList {
   #summary() {
     const { store, route } = this.app;
     const at = route.at === null ? "" : `up to ${clock(route.at)}`;
-    return [at, store.leftOut ? `${count(store.leftOut)} more were counted, not sent` : ""].filter(Boolean).join(" · ");
+    return [at, store.leftOut ? `a sample: ${count(store.leftOut)} more are not listed` : ""].filter(Boolean).join(" · ");
   }
 
   #older() {

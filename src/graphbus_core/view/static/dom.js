@@ -90,6 +90,19 @@ function nodes(children) {
 export const fill = (element, ...children) => element.replaceChildren(...nodes(children));
 
 /**
+ * Replace what an element holds, as `fill` does; what is open in it, and what has the focus, stays so if it has an id.
+ * @param {Element} element
+ * @param {Child[]} children
+ */
+export function refill(element, ...children) {
+  const kept = [...element.querySelectorAll("details[open][id]")].map((each) => each.id);
+  const focused = element.contains(document.activeElement) ? document.activeElement?.id : "";
+  fill(element, ...children);
+  for (const id of kept) document.getElementById(id)?.setAttribute("open", "");
+  if (focused) document.getElementById(focused)?.focus();
+}
+
+/**
  * Write a text where it differs.
  * @param {Element} element
  * @param {unknown} value

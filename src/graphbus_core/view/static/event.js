@@ -4,7 +4,7 @@ import { idText } from "./deliveries.js";
 /** @import { App } from "./app.js" */
 /** @import { Row } from "./tree.js" */
 /** @import { EventTree, TreeEvent } from "contract" */
-import { button, fill, h, list, name, part, s, scrolling, words } from "./dom.js";
+import { button, fill, h, list, name, part, refill, s, scrolling, words } from "./dom.js";
 import { clock, counted, duration, OUTSIDE } from "./format.js";
 import { SourceView } from "./source.js";
 import { ask } from "./stream.js";
@@ -73,7 +73,6 @@ export class EventView {
 
   /** @param {EventTree} tree */
   #fill(tree) {
-    const hadFocus = this.body.contains(document.activeElement) && document.activeElement?.id;
     const asked = tree.events.find((each) => each.event_id === tree.event_id);
     const rows = rowsOf(tree);
     const [from, to] = spanOf(tree);
@@ -82,7 +81,7 @@ export class EventView {
     const heads = h("tr", h("th", { scope: "col" }, "Event and handler"), h("th.axis", { scope: "col" }, axis(to - from)));
     const shown = rows.slice(0, this.#most).map((row) => this.#row(row, from, to));
     const table = h("table.causes", h("thead", heads), h("tbody", shown));
-    fill(
+    refill(
       this.body,
       this.#head(),
       h("h3.title", name(asked?.topic || "an event"), " ", idText(tree.event_id)),
@@ -114,7 +113,6 @@ export class EventView {
       key(),
     );
     this.#markRow();
-    if (hadFocus) document.getElementById(hadFocus)?.focus();
   }
 
   #turnPayloads() {

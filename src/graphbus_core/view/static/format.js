@@ -39,8 +39,9 @@ export const clock = (seconds) => `${CLOCK.format(seconds * 1000)}.${String(Math
  * `1 agent`, `2 agents`.
  * @param {number} value
  * @param {string} noun
+ * @param {string} [many] where that is not the noun with an s
  */
-export const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+export const counted = (value, noun, many = `${noun}s`) => `${count(value)} ${value === 1 ? noun : many}`;
 
 /** @param {string} text @param {number} longest */
 export const shorten = (text, longest) => (text.length <= longest ? text : `${text.slice(0, longest - 1)}…`);

@@ -234,8 +234,7 @@ export class GraphView {
     set(mark, { hidden: sum.failed < 0.5 });
     write(fault, count(Math.round(sum.failed)));
     const faults = sum.failed ? `, ${counted(Math.round(sum.failed), "failure")}` : "";
-    const state = { "data-state": stateOf(sum), "aria-pressed": String(filter.agent === spot.name) };
-    set(group, { ...state });
+    set(group, { "data-state": stateOf(sum), "aria-pressed": String(filter.agent === spot.name) });
     write(title, `${spot.name}: ${text || "idle"}${faults}`);
   }
 
@@ -277,7 +276,7 @@ export class GraphView {
       this.tools,
       find,
       h("datalist", { id: "names" }, options(names)),
-      graph.groups.boxes.length > 1 &&
+      graph.groups.boxes.some((box) => box.agents.length > 1) &&
         h(
           "span.joined",
           { role: "group", "aria-label": "What is drawn" },
@@ -346,7 +345,7 @@ export function flowsOfAgents(flows) {
 
 /** @param {Flow} sum @param {boolean} isLive */
 function sumText(sum, isLive) {
-  const parts = [sum.rate && (isLive ? `${rate(sum.rate)}/s` : counted(sum.rate, "delivery").replace("deliverys", "deliveries"))];
+  const parts = [sum.rate && (isLive ? `${rate(sum.rate)}/s` : counted(sum.rate, "delivery", "deliveries"))];
   if (sum.waiting) parts.push(`${count(sum.waiting)} waiting${sum.lag_s >= 1 ? ` ${duration(sum.lag_s)}` : ""}`);
   if (sum.retrying) parts.push(`${count(sum.retrying)} to retry`);
   return parts.filter(Boolean).join(" · ");

@@ -11,10 +11,8 @@ export function listenToTheme() {
   const root = document.documentElement;
   const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
   const show = () => set(part("theme"), { "aria-pressed": String(isDark()) });
-  part("theme").addEventListener("click", () => {
-    root.dataset.theme = isDark() ? "light" : "dark";
-    show();
-  });
+  const turn = () => set(root, { "data-theme": isDark() ? "light" : "dark" });
+  for (const each of [turn, show]) part("theme").addEventListener("click", each);
   dark.addEventListener("change", show);
   show();
 }

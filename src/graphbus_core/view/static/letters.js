@@ -2,7 +2,7 @@
 
 /** @import { App } from "./app.js" */
 /** @import { DeadLetter, DeadLetterList, Replayed, ReplayReport } from "contract" */
-import { button, fill, h, list as items, name, part, words } from "./dom.js";
+import { button, fill, h, list as items, name, part, refill, words } from "./dom.js";
 import { clock, count, counted } from "./format.js";
 import { order } from "./stream.js";
 
@@ -41,22 +41,16 @@ export class LettersView {
   }
 
   draw() {
-    const wanted = this.app.store.deadLetters;
-    if (wanted !== this.#asked && !this.#isBusy) this.#loadAt(wanted);
+    if (this.app.store.deadLetters !== this.#asked && !this.#isBusy) this.#load();
   }
 
   /** Load the list once, for its length. */
   count() {
-    if (this.#asked < 0) this.#loadAt(this.app.store.deadLetters);
-  }
-
-  /** @param {number} wanted */
-  #loadAt(wanted) {
-    this.#asked = wanted;
-    this.#load();
+    if (this.#asked < 0) this.#load();
   }
 
   #load() {
+    this.#asked = this.app.store.deadLetters;
     return this.app.show(this.body, "dead-letters", "The dead letters are not here", (/** @type {DeadLetterList} */ list) => {
       this.#list = list;
       this.app.store.letters = { kept: list.total, counted: this.#asked };
@@ -73,7 +67,7 @@ export class LettersView {
       return;
     }
     const open = list.letters.length;
-    fill(
+    refill(
       this.body,
       h(
         "p.tools",
@@ -105,7 +99,11 @@ export class LettersView {
         "div.head",
         h("h3", name(each.handler || "no handler"), h("span.quiet", " got ", name(each.topic))),
         came?.outcome !== "handled" &&
-          button("Replay", () => this.#confirm([each], 1), { disabled: !mayReplay, "aria-label": `Replay ${each.topic} to ${each.handler}` }),
+          button("Replay", () => this.#confirm([each], 1), {
+            id: `replay ${each.id}`,
+            disabled: !mayReplay,
+            "aria-label": `Replay ${each.topic} to ${each.handler}`,
+          }),
       ),
       h("p.error", each.error || REASONS[each.reason]),
       h(
@@ -118,7 +116,13 @@ export class LettersView {
         h("a", { href: this.app.linkTo({ view: "event", id: each.event_id, source: "", at: null, seq: null }) }, "Its event"),
         each.handler &&
           h("a", { href: this.app.linkTo({ view: "event", id: each.event_id, source: each.handler, at: null, seq: null }) }, "The line"),
-        each.traceback && h("details.plain", h("summary", "Traceback"), h("pre.scroll", { tabindex: "0" }, each.traceback)),
+        each.traceback &&
+          h(
+            "details.plain",
+            { id: `traceback ${each.id}` },
+            h("summary", { id: `open ${each.id}` }, "Traceback"),
+            h("pre.scroll", { tabindex: "0" }, each.traceback),
+          ),
       ),
       came && h("dl.turn", h("div", h("dt", "Before"), h("dd.bad", came.before)), h("div", h("dt", "After"), after(came))),
     );

@@ -2,7 +2,7 @@
 
 /** @import { App } from "./app.js" */
 /** @import { Cost, NegotiationPicture, ProposalPicture, Rung, Vote } from "contract" */
-import { fill, h, line, list, name, options, part, s, words } from "./dom.js";
+import { fill, h, line, list, name, options, part, refill, s, words } from "./dom.js";
 import { count, counted } from "./format.js";
 import { voteList } from "./source.js";
 
@@ -12,8 +12,6 @@ const STAGES = { proposed: "proposed", gate: "at the gate", votes: "agents vote"
 export class NegotiationView {
   #isStale = true;
   #asked = "";
-  /** Proposals that somebody has opened. @type {Set<string>} */
-  #open = new Set();
 
   /** @param {App} app */
   constructor(app) {
@@ -45,7 +43,8 @@ export class NegotiationView {
       return;
     }
     const isRunning = picture.state === "running";
-    fill(
+    const isFree = picture.backend.startsWith("rules") && !picture.cost.calls;
+    refill(
       this.body,
       h(
         "div.summary",
@@ -60,7 +59,7 @@ export class NegotiationView {
         h("p.activity", picture.activity || picture.ending),
         picture.note && h("p.warn", picture.note),
       ),
-      cost(picture.cost),
+      !isFree && cost(picture.cost),
       list("ol.proposals", picture.proposals, (each) => this.#proposal(each)),
       !picture.proposals.length && words("No proposal yet", isRunning ? "The agents read the code first." : "No agent made a proposal."),
       list("ul.notes", picture.notes, (note) => note),
@@ -77,9 +76,8 @@ export class NegotiationView {
   /** @param {ProposalPicture} each */
   #proposal(each) {
     const checks =
-      each.checks.length > 1 ? each.checks.map((rungs, index) => [h("span.quiet", `attempt ${index + 1} `), ladder(rungs)]) : each.checks.map(ladder);
+      each.checks.length > 1 ? each.checks.map((rungs, index) => [h("span.quiet", `check ${index + 1} `), ladder(rungs)]) : each.checks.map(ladder);
     const refused = each.checks.at(-1)?.find((rung) => rung.status === "failed");
-    const turn = (/** @type {any} */ event) => (event.target.open ? this.#open.add(each.id) : this.#open.delete(each.id));
     return h(
       "li.panel.proposal",
       { "data-status": each.status, "data-stage": each.stage },
@@ -98,8 +96,8 @@ export class NegotiationView {
       each.outcome && h("p", each.outcome),
       h(
         "details.plain",
-        { open: this.#open.has(each.id), toggle: turn },
-        h("summary", "Reason, votes and change"),
+        { id: `more ${each.id}` },
+        h("summary", { id: `open ${each.id}` }, "Reason, votes and change"),
         each.reason && h("p", each.reason),
         voteList(each.votes),
         list("ul.notes", each.steps, (step) => step),
@@ -123,8 +121,8 @@ const ladder = (rungs) => list("ol.ladder", rungs, rung, { "aria-label": "Gate" 
 function rung(each) {
   const status = each.status.replace("_", " ");
   const title = `${each.rung} ${each.name}: ${status}\n${each.message}`;
-  const seen = [h("b", { "aria-hidden": "true" }, SIGNS[each.status]), h("span", each.rung)];
-  return h("li", { "data-status": each.status, title }, seen, h("span.unseen", ` ${each.name} ${status}`));
+  const sign = h("b", { "aria-hidden": "true" }, SIGNS[each.status]);
+  return h("li", { "data-status": each.status, title }, sign, h("span", each.name || each.rung), h("span.unseen", ` ${status}`));
 }
 
 /** @param {Cost} spent */

@@ -1,7 +1,7 @@
 /** What the page knows of a graph. Its memory is bounded: the last deliveries, and exact counts of the last minutes. */
 
 /** @import { Counts, Delivery, DeliveryPage, GraphPicture, Line, Tick } from "contract" */
-import { agentOf, OUTSIDE } from "./format.js";
+import { agentOf } from "./format.js";
 
 export const RING = 2000;
 export const SECONDS = 180;
@@ -68,6 +68,11 @@ export class Store {
   get now() {
     if (!this.isLive || !this.#clock.told) return this.deliveries.at(-1)?.started ?? this.#clock.told;
     return this.#clock.told + (performance.now() - this.#clock.when) / 1000;
+  }
+
+  /** Everything that the server can give is here. */
+  get isWhole() {
+    return this.isTail && !this.hasOlder;
   }
 
   get letterCount() {
@@ -225,31 +230,18 @@ export class Store {
    */
   lineFlows(lines, at) {
     const found = new Map(lines.map((line) => [line, still()]));
-    const shares = this.#shares();
+    const sample = this.deliveries.slice(-500);
     for (const [key, flow] of this.flows(at)) {
       const [handler = "", topic = ""] = key.split(" <- ");
       const fitting = lines.filter((line) => line.handlers.includes(handler) && matches(topic, line.topic));
-      const weights = fitting.map((line) => shares.get(shareKey(line.source, line.topic, handler)) ?? 0);
-      const all = weights.reduce((sum, weight) => sum + weight, 0);
-      const outside = shares.get(shareKey(OUTSIDE, topic, handler)) ?? 0;
-      fitting.forEach((line, index) => {
+      const recent = sample.filter((each) => each.handler === handler && matches(topic, each.topic));
+      for (const line of fitting) {
+        const own = recent.filter((each) => each.topic === line.topic && agentOf(each.published_by) === line.source);
         const sum = found.get(line);
-        const share = all + outside ? (weights[index] ?? 0) / (all + outside) : 1 / fitting.length;
-        if (sum) addFlow(sum, flow, share);
-      });
+        if (sum) addFlow(sum, flow, recent.length ? own.length / recent.length : 1 / fitting.length);
+      }
     }
     return found;
-  }
-
-  /** How many of the deliveries here came over each line. */
-  #shares() {
-    /** @type {Map<string, number>} */
-    const shares = new Map();
-    for (const each of this.deliveries.slice(-500)) {
-      const key = shareKey(agentOf(each.published_by), each.topic, each.handler);
-      shares.set(key, (shares.get(key) ?? 0) + 1);
-    }
-    return shares;
   }
 
   /** @param {number} second @returns {Bin} */
@@ -262,9 +254,6 @@ export class Store {
     return bin;
   }
 }
-
-/** @param {string} source @param {string} topic @param {string} handler */
-const shareKey = (source, topic, handler) => `${source}\n${topic}\n${handler}`;
 
 /**
  * Whether a subscription, which may be a pattern, gets the events of a topic.

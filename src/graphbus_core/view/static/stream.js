@@ -1,6 +1,6 @@
 /** The stream of the server, and what to say when there is none. */
 
-/** @import { GraphPicture, Hello, Tick } from "contract" */
+/** @import { Bye, Hello, Tick } from "contract" */
 
 /** @typedef {"connecting" | "live" | "paused" | "lost" | "refused" | "over" | "unsupported" | "failed"} Condition */
 /** @typedef {{ condition: Condition, words: string, hint: string, retryAt: number }} State */
@@ -66,7 +66,7 @@ export class Stream {
     this.#source = source;
     source.addEventListener("hello", (event) => this.#hello(JSON.parse(event.data)));
     source.addEventListener("tick", (event) => this.#tick(JSON.parse(event.data)));
-    source.addEventListener("bye", (event) => this.#failed(JSON.parse(event.data).reason));
+    source.addEventListener("bye", (event) => this.#bye(JSON.parse(event.data)));
     source.addEventListener("error", () => this.#failed());
     this.#listen();
   }
@@ -98,13 +98,18 @@ export class Stream {
     this.listener.tick(tick);
   }
 
+  /** @param {Bye} bye */
+  #bye({ reason, may_return }) {
+    this.close();
+    if (may_return) this.#failed(reason);
+    else this.#tell("over", reason, "");
+  }
+
   /** Find out why there is no stream, and try again if there may be one. @param {string} [reason] what the server said last */
   async #failed(reason = "") {
     this.close();
     try {
-      /** @type {GraphPicture} */
-      const graph = await ask("graph");
-      if (!graph.origin.is_live) return this.#tell("over", reason, "");
+      await ask("graph");
       this.#retry(reason || "The connection broke off.", "");
     } catch (error) {
       if (error instanceof Refusal && [401, 403].includes(error.status)) this.#tell("refused", error.message, error.hint);

@@ -2,7 +2,7 @@
 
 /** @import { App } from "./app.js" */
 /** @import { Filter } from "./store.js" */
-import { button, fill, h, options, part, s, set, write } from "./dom.js";
+import { button, fill, h, options, part, refill, s, set, write } from "./dom.js";
 import { clock, count, counted, rate } from "./format.js";
 
 const HEIGHT = 40;
@@ -41,9 +41,10 @@ export class TimeView {
     if (this.#graph !== store.graph) this.#fillFilter();
     this.#graph = store.graph;
     const isHeld = route.at !== null;
-    write(this.pause, !store.isLive ? "To the end" : isHeld ? "Go on" : "Pause");
-    set(this.pause, { disabled: !store.isLive && !isHeld });
-    write(this.place, route.at !== null ? clock(route.at) : store.isLive ? "the last 2 minutes" : "the whole record");
+    write(this.pause, !this.app.follows ? "To the end" : isHeld ? "Go on" : "Pause");
+    set(this.pause, { disabled: !this.app.follows && !isHeld });
+    const record = store.isWhole ? "the whole record" : counted(store.deliveries.length, "delivery of the record", "deliveries of the record");
+    write(this.place, route.at !== null ? clock(route.at) : store.isLive ? "the last 2 minutes" : record);
     this.#drawStrip();
     this.#drawFigures();
     this.#showFilter();
@@ -76,9 +77,8 @@ export class TimeView {
       ["Waiting", count(sum.waiting + (route.at === null ? store.queued : 0))],
       ["Dead letters", count(store.letterCount)],
     ];
-    const wanted = JSON.stringify([entries, failed, isOn, store.isLive]);
+    const wanted = JSON.stringify([entries, failed, isOn, store.isLive, store.isWhole]);
     if (this.figures.getAttribute("data-wanted") === wanted) return;
-    const hadFocus = this.figures.contains(document.activeElement);
     set(this.figures, { "data-wanted": wanted });
     const trouble = button(counted(failed, "failure"), show, {
       "aria-pressed": String(isOn),
@@ -86,12 +86,11 @@ export class TimeView {
       id: "trouble",
       title: "Show only what failed or was retried (e)",
     });
-    fill(
+    refill(
       this.figures,
       entries.map(([title, value]) => h("div", h("dt", title), h("dd", value))),
-      h("div", h("dt", store.isLive ? "Last minute" : "In the record"), h("dd", trouble)),
+      h("div", h("dt", store.isLive ? "Last minute" : store.isWhole ? "In the record" : "Among these"), h("dd", trouble)),
     );
-    if (hadFocus) trouble.focus();
   }
 
   #fillFilter() {
