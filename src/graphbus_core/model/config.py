@@ -224,7 +224,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):  # locks of older 
         backlog: The largest number of calls and events that wait for that; further ones are answered with 503.
         call_timeout_s: Seconds after which a call is answered with 504; also the longest `?wait=` of an event.
         stuck_after_s: Seconds after which `/livez` reports a handler that still runs as stuck; 0: never.
-        redact: Parts of the names of payload keys whose values the live view never shows.
+        redact: Parts of the names of payload keys whose values the live view never shows, and traces have only in payloads.
     """
 
     host: str = "127.0.0.1"

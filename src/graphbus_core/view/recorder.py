@@ -16,7 +16,6 @@ from graphbus_core.model.messages import Event
 from graphbus_core.view.letters import shorten_place
 from graphbus_core.view.messages import Delivery
 from graphbus_core.view.records import MemoryRecords
-from graphbus_core.view.trees import REDACTED, is_redacted
 
 INBOX = 512
 """How many runs wait for the next tick at most, and as many that failed; of more, the oldest are dropped."""
@@ -66,12 +65,10 @@ class Recorder:
     def _describe(self, run: HandlerRun, ended: HandlerEnd, epoch: float) -> TracedDelivery:
         """Return the delivery for a run; `epoch` is the time at which the monotonic clock was 0."""
         event = cast(Event, run.handling.event)
-        facts = describe_delivery(run.handling, event, ended, with_payload=self._with_payloads)
+        facts = describe_delivery(run.handling, event, ended, self._redacted, with_payload=self._with_payloads)
         if len(facts["payload"]) > _LARGEST_PAYLOAD:
             facts["payload"] = ""
         facts["place"] = shorten_place(ended.place, self.root)
-        if facts["key"] and is_redacted(run.handling.key, self._redacted):
-            facts["key"] = REDACTED
         return TracedDelivery(**facts, started=epoch + run.since, duration_s=run.until - run.since)
 
 

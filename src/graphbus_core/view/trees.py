@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from graphbus_core import strict_json
 from graphbus_core.errors import RunError
+from graphbus_core.hosting.instruments.trace import REDACTED, is_redacted
 from graphbus_core.isolation import attempt
 from graphbus_core.model.messages import Event
 from graphbus_core.schema.json import Json
 from graphbus_core.view.messages import DeadLetter, EventTree, Planned, TreeEvent
 from graphbus_core.view.records import LARGEST_TREE, Found
 
-REDACTED = "[redacted]"
 _NOT_RECORDED = "Payloads were not recorded: start with --view-payloads."
 _NOT_KEPT = "The payload is not kept any more, or was too large to be kept."
 _CUT = f"Only the first {LARGEST_TREE:,} deliveries are shown."
@@ -119,8 +119,3 @@ def redact(value: Json, keys: Collection[str]) -> Json:
     if isinstance(value, dict):
         return {key: REDACTED if is_redacted(key, keys) else redact(item, keys) for key, item in value.items()}
     return [redact(item, keys) for item in value] if isinstance(value, list) else value
-
-
-def is_redacted(name: str, keys: Iterable[str]) -> bool:
-    """True if the values of a key are not shown: one of `keys` is a part of its name, in upper or lower case."""
-    return any(key.lower() in name.lower() for key in keys)

@@ -72,6 +72,23 @@ def delivered(n: int = 0, **changes) -> TracedDelivery:
     return TracedDelivery(**{**fields, **changes})
 
 
+class Till(GraphBusNode):
+    @subscribe("/Card/Charged", key="card_number")
+    def on_charged(self, event: dict) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("redacted", "key"), [((), "4711"), (("CARD",), "[redacted]")])
+def test_a_key_that_must_not_be_shown_is_not_written(tmp_path: Path, redacted: tuple[str, ...], key: str) -> None:
+    with (
+        TraceFile(tmp_path) as file,
+        connect(Till, middleware=[Tracer(file.add, redacted=redacted)], on_error="isolate") as graph,
+    ):
+        graph.publish("/Card/Charged", {"card_number": 4711})
+    (delivery,) = read_trace(tmp_path)
+    assert delivery.key == key
+
+
 def test_every_delivery_is_written_with_its_cause_handler_and_outcome(tmp_path: Path) -> None:
     deliveries = traced(tmp_path)
     (root,) = list_roots(deliveries)

@@ -11,6 +11,7 @@ import pytest
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError
+from graphbus_core.hosting.instruments.trace import REDACTED
 from graphbus_core.hosting.metrics import HandlerMetrics
 from graphbus_core.model.agent import TopicDefinition
 from graphbus_core.model.artifacts import TopicsArtifact
@@ -21,7 +22,7 @@ from graphbus_core.view.negotiation import Board
 from graphbus_core.view.project import EMPTY
 from graphbus_core.view.recorder import INBOX, Recorder, choose_sample
 from graphbus_core.view.records import MemoryRecords
-from graphbus_core.view.trees import REDACTED, Known, Reveal, build_tree, redact
+from graphbus_core.view.trees import Known, Reveal, build_tree, redact
 from tests.unit.view.test_view_records import traced
 
 ORIGIN = Origin(kind="run", name="shop", server="s", is_live=True)

@@ -237,7 +237,8 @@ class _Run:
         self._options = options
         self._link = link
         self._one_shot = OneShot(options.publications, options.calls, as_json=options.as_json)
-        self._state_dir = Path(settings.resolve_run(RuntimeConfig(artifacts=options.artifacts)).state_dir)
+        resolved = settings.resolve_run(RuntimeConfig(artifacts=options.artifacts))
+        self._state_dir = Path(resolved.state_dir)
         self._is_typed = options.is_interactive and _has_terminal()
         self._refused = self._total = 0
         self._terminal = _open_terminal(options, stack)
@@ -255,7 +256,14 @@ class _Run:
         if options.is_traced:
             file = stack.enter_context(TraceFile(self._state_dir))
             show = self._show_delivery if sys.stderr.isatty() else None
-            self._instruments.append(Tracer(file.add, with_payloads=options.traces_payloads, show=show))
+            self._instruments.append(
+                Tracer(
+                    file.add,
+                    show=show,
+                    with_payloads=options.traces_payloads,
+                    redacted=resolved.settings.serve.redact,
+                )
+            )
         if options.is_profiled:
             self._instruments.append(_make_profiler(self._state_dir, stack))
 

@@ -11,7 +11,7 @@ import fcntl
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from time import perf_counter, time
@@ -33,6 +33,8 @@ PREVIOUS_FILE = "trace.1.jsonl"
 VERSION = 1
 SHORT_ID_LENGTH = 8
 """How many digits of an event id are displayed."""
+
+REDACTED = "[redacted]"
 
 _MOST_BYTES = 32 << 20
 """The size at which the file is renamed: about 80,000 deliveries without payloads."""
@@ -94,16 +96,25 @@ class Tracer:
         take: Called with each delivery, such as `TraceFile.add`; None: the last 10,000 are kept in `recorded`.
         show: Called with each delivery after `take`; the attribute may be changed while the graph runs.
         with_payloads: Record payloads, too.
+        redacted: Parts of the names of keys whose values are not recorded as `key` of a delivery; payloads keep them.
 
     Attributes:
         recorded: The last deliveries in the order in which they ended, if there is no `take`.
     """
 
-    def __init__(self, take: Take | None = None, *, show: Take | None = None, with_payloads: bool = False) -> None:
+    def __init__(
+        self,
+        take: Take | None = None,
+        *,
+        show: Take | None = None,
+        with_payloads: bool = False,
+        redacted: Collection[str] = (),
+    ) -> None:
         self.recorded: deque[TracedDelivery] = deque(maxlen=_RECORDED)
         self.show = show
         self._take = take or self.recorded.append
         self._with_payloads = with_payloads
+        self._redacted = redacted
 
     def __call__(self, handling: Handling) -> Iterator[None]:
         """Record a delivery, and pass it to `take` and then to `show`; calls of methods are not recorded."""
@@ -117,7 +128,7 @@ class Tracer:
             has_returned = True
         finally:
             ended = describe_end(None if has_returned else sys.exception())
-            facts = describe_delivery(handling, handling.event, ended, with_payload=self._with_payloads)
+            facts = describe_delivery(handling, handling.event, ended, self._redacted, with_payload=self._with_payloads)
             delivery = TracedDelivery(**facts, started=started, duration_s=perf_counter() - begun)
             self._take(delivery)
             if self.show is not None:
@@ -140,8 +151,10 @@ def describe_end(error: BaseException | None) -> HandlerEnd:
     return HandlerEnd(outcome, _error_line(error), place_of(error))
 
 
-def describe_delivery(handling: Handling, event: Event, ended: HandlerEnd, *, with_payload: bool) -> dict[str, Any]:
-    """Return the fields of a `TracedDelivery` of this event, all but `started` and `duration_s`."""
+def describe_delivery(
+    handling: Handling, event: Event, ended: HandlerEnd, redacted: Collection[str], *, with_payload: bool
+) -> dict[str, Any]:
+    """Return the fields of a `TracedDelivery` of this event, all but `started` and `duration_s`; see `is_redacted`."""
     return {
         "event_id": event.event_id,
         "causation_id": event.causation_id,
@@ -154,8 +167,13 @@ def describe_delivery(handling: Handling, event: Event, ended: HandlerEnd, *, wi
         "attempt": handling.attempt,
         **ended._asdict(),
         "payload": _encode_payload(event.payload) if with_payload else "",
-        "key": key_of(event, handling.key) if handling.key else "",
+        "key": REDACTED if is_redacted(handling.key, redacted) else key_of(event, handling.key) if handling.key else "",
     }
+
+
+def is_redacted(name: str, keys: Iterable[str]) -> bool:
+    """True if the values of a key are not shown: one of `keys` is a part of its name, in upper or lower case."""
+    return any(key.lower() in name.lower() for key in keys)
 
 
 def key_of(event: Event, field: str) -> str:

@@ -344,7 +344,7 @@ export class App {
     }
     if (["unsupported", "refused"].includes(state.condition)) return ["warn", `${state.words} ${state.hint}`];
     if (this.#told) return ["", this.#told, close];
-    const note = [store.graph.origin.note, state.condition === "over" ? state.words : ""].filter(Boolean).join(" ");
+    const note = [store.graph.origin.note, store.isLive && state.condition === "over" ? state.words : ""].filter(Boolean).join(" ");
     return ["", note];
   }
 

@@ -43,7 +43,7 @@ export class NegotiationView {
       return;
     }
     const isRunning = picture.state === "running";
-    const isFree = picture.backend.startsWith("rules") && !picture.cost.calls;
+    const isFree = picture.backend.startsWith("rules") && !picture.cost.requests;
     refill(
       this.body,
       h(
@@ -59,7 +59,7 @@ export class NegotiationView {
         h("p.activity", picture.activity || picture.ending),
         picture.note && h("p.warn", picture.note),
       ),
-      !isFree && cost(picture.cost),
+      !isFree && cost(picture.cost, isRunning),
       list("ol.proposals", picture.proposals, (each) => this.#proposal(each)),
       !picture.proposals.length && words("No proposal yet", isRunning ? "The agents read the code first." : "No agent made a proposal."),
       list("ul.notes", picture.notes, (note) => note),
@@ -125,8 +125,8 @@ function rung(each) {
   return h("li", { "data-status": each.status, title }, sign, h("span", each.name || each.rung), h("span.unseen", ` ${status}`));
 }
 
-/** @param {Cost} spent */
-function cost(spent) {
+/** @param {Cost} spent @param {boolean} isRunning the cap of an ended one is not known */
+function cost(spent, isRunning) {
   const share = spent.cap_usd ? Math.min(1, spent.spent_usd / spent.cap_usd) : 0;
   const state = share > 0.9 ? "bad" : share > 0.7 ? "warn" : "live";
   const bar = s(
@@ -143,7 +143,7 @@ function cost(spent) {
   const left = ` of ${usd(spent.cap_usd)}; ${usd(Math.max(0, spent.cap_usd - spent.spent_usd))} left`;
   return h(
     "div.cost",
-    h("p", h("b", usd(spent.spent_usd)), spent.cap_usd ? left : " spent, without a cap"),
+    h("p", h("b", usd(spent.spent_usd)), spent.cap_usd ? left : ` spent${isRunning ? ", without a cap" : ""}`),
     spent.cap_usd > 0 && bar,
     h("p.quiet", line(counted(spent.calls, "question"), counted(spent.requests, "request"), ...rest)),
   );
