@@ -12,10 +12,12 @@ from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import Artifacts
 from graphbus_core.view.messages import Choice, Comparison, Difference
 from graphbus_core.view.records import Records
+from graphbus_core.view.trace_file import MOST_COMPARED, FileRecords
 
 Side = Records | Artifacts
 
 _ONE_SIDE = "Only one trace is there: run the graph with --trace before and after a change, or name a second path."
+_CUT = "Of {name} only the last {size} MB are compared."
 _LESS_THAN_ALL = 0.1
 """Counts count as different if they differ by more than this part of the larger one: runs need not be equally long."""
 
@@ -63,6 +65,7 @@ def compare_sides(sides: Mapping[str, Side], left: str, right: str) -> Compariso
         if name not in sides:
             reason = f"there is no trace {name!r} to compare{did_you_mean(name, names)}"
             raise RunError("GBE694", reason=reason, advice=f"Choose from {', '.join(names)}.")
+    cut = [name for name in chosen if isinstance(side := sides[name], FileRecords) and side.is_long()]
     before, after = (_collect(sides[name]) for name in chosen)
     topics = sorted({*before, *after})
     found = {topic: tuple(_differences(topic, before.get(topic), after.get(topic))) for topic in topics}
@@ -72,6 +75,7 @@ def compare_sides(sides: Mapping[str, Side], left: str, right: str) -> Compariso
         right=chosen[1],
         differences=tuple(each for differences in found.values() for each in differences),
         same=tuple(topic for topic, differences in found.items() if not differences),
+        note=" ".join(_CUT.format(name=name, size=MOST_COMPARED >> 20) for name in cut),
     )
 
 

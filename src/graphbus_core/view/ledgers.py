@@ -32,7 +32,7 @@ from graphbus_core.ledger.nats_names import parse_address, stream_name, unusable
 from graphbus_core.ledger.seam import EngineGone, Entry, Lag, Subscription
 from graphbus_core.model.artifacts import Artifacts
 from graphbus_core.model.topics import matches
-from graphbus_core.view.letters import list_letters
+from graphbus_core.view.letters import find_places, list_letters
 from graphbus_core.view.messages import (
     Counts,
     DeadLetterList,
@@ -366,6 +366,10 @@ class LedgerSource(ProjectSource):
         letters = list_letters(self._last.letters, root=self.root, may_replay=False).letters
         reveal = self._reveal._replace(is_asked=with_payload)
         return build_tree(event_id, self._records.tree(event_id), Known(letters=letters), reveal)
+
+    def failing_places(self, name: str) -> list[str]:
+        """Return the places at which a handler has failed."""
+        return find_places(name, self._last.letters, self._records)
 
     def dead_letters(self, *, is_trusted: bool) -> DeadLetterList:
         """Return the dead letters of the ledger; they are not replayed here."""

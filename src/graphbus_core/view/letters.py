@@ -9,6 +9,7 @@ from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, StoredLette
 from graphbus_core.isolation import attempt
 from graphbus_core.model.deliveries import DeadLetter as BusLetter
 from graphbus_core.view.messages import DeadLetter, DeadLetterList
+from graphbus_core.view.records import LONGEST_PAGE, Query, Records
 
 MOST_LETTERS = 1000
 
@@ -25,6 +26,13 @@ def read_letters(state_dir: Path) -> list[StoredLetter]:
             file.close()
 
     return (attempt(read)[0] or []) if path.exists() else []
+
+
+def find_places(handler: str, letters: Sequence[StoredLetter], records: Records) -> list[str]:
+    """Return the places at which a handler has failed, `file:line`, as dead letters and the last deliveries tell."""
+    failed, _ = attempt(lambda: records.page(Query(agent=handler, is_failed=True, limit=LONGEST_PAGE)).deliveries)
+    places = [each.letter.place for each in letters if each.letter.subscription == handler]
+    return [*places, *(each.place for each in failed or () if each.handler == handler)]
 
 
 def list_letters(

@@ -16,7 +16,7 @@ from graphbus_core.hosting.serving.pages import Asked
 from graphbus_core.settings import project_info
 from graphbus_core.view.comparing import Side
 from graphbus_core.view.counting import Counting
-from graphbus_core.view.letters import letter_id, list_letters, read_letters, show_letter
+from graphbus_core.view.letters import find_places, letter_id, list_letters, read_letters, show_letter
 from graphbus_core.view.messages import (
     DeadLetterList,
     DeliveryPage,
@@ -144,8 +144,7 @@ class GraphSource(ProjectSource):
 
     def failing_places(self, name: str) -> list[str]:
         """Return the places at which a handler has failed."""
-        letters = [each.letter.place for each in self._letters() if each.letter.subscription == name]
-        return [*letters, *(each.place for each in self._records.all() if each.handler == name)]
+        return find_places(name, self._letters(), self._records)
 
     def sides(self) -> dict[str, Side]:
         """Return what can be compared: this run, and the traces in its state folder."""

@@ -15,7 +15,7 @@ from graphbus_core.hosting.serving.pages import Asked, Send
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import Artifacts
 from graphbus_core.view.comparing import Side
-from graphbus_core.view.letters import list_letters, read_letters
+from graphbus_core.view.letters import find_places, list_letters, read_letters
 from graphbus_core.view.messages import (
     Bye,
     DeadLetterList,
@@ -159,8 +159,8 @@ class StillSource(ProjectSource):
         return [] if self._state_dir is None else read_letters(self._state_dir)
 
     def failing_places(self, name: str) -> list[str]:
-        """Return the places of the dead letters of a handler."""
-        return [each.letter.place for each in self._letters() if each.letter.subscription == name]
+        """Return the places at which a handler has failed."""
+        return find_places(name, self._letters(), self._records)
 
     def dead_letters(self, *, is_trusted: bool) -> DeadLetterList:
         """Return the dead letters in the file of the graph; they are not replayed here."""

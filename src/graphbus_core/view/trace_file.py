@@ -22,6 +22,8 @@ from graphbus_core.view.records import LARGEST_TREE, Found, Query, names_event
 _BLOCK_BYTES = 1 << 20
 _MOST_SEARCHED = 256 << 20
 """So many bytes are searched for one page at most."""
+MOST_COMPARED = 64 << 20
+"""So many bytes at the end of a trace are compared with another one: who tells events apart has to remember them."""
 _AROUND_EVENT = 64 << 20
 """How far from the last delivery that was found the others of its tree are looked for."""
 _LONGEST_LINE = 8 << 20
@@ -75,6 +77,10 @@ class FileRecords:
             return f"{error.sentence} {error.hint}"
         except OSError as error:
             return f"The trace cannot be read: {(error.strerror or str(error)).lower()}."
+
+    def is_long(self) -> bool:
+        """True if the file has more than `MOST_COMPARED` bytes."""
+        return self.extent().size > MOST_COMPARED
 
     def extent(self) -> Extent:
         """Return which file it is now, and its length."""
@@ -143,9 +149,10 @@ class FileRecords:
         return (found for found in _decode(lines) if names_event(found.delivery, event_id))
 
     def all(self) -> Iterator[TracedDelivery]:
-        """Yield the deliveries, oldest first, with their payloads."""
+        """Yield the deliveries, oldest first, with their payloads; of a long file only those at its end, see `is_long`."""
         with self._path.open("rb") as file:
-            for _, line in _forward(file.fileno(), 0):
+            handle = file.fileno()
+            for _, line in _forward(handle, max(0, _size(handle) - MOST_COMPARED)):
                 delivery, _ = attempt(lambda line=line: _decoder.decode(line))  # type: ignore[misc]
                 if delivery is not None:
                     yield delivery

@@ -11,6 +11,7 @@ import pytest
 
 from graphbus_core.hosting.instruments.trace import TracedDelivery
 from graphbus_core.view import trace_file
+from graphbus_core.view.comparing import compare_sides
 from graphbus_core.view.records import MemoryRecords, Query, Records
 from graphbus_core.view.trace_file import Appended, FileRecords, Growth
 
@@ -207,12 +208,15 @@ def test_a_trace_of_two_gigabytes_takes_the_memory_of_a_few_blocks(tmp_path: Pat
     tracemalloc.start()
     page = records.page(Query(limit=1))
     tree = records.tree(f"{2:032x}")
+    found = compare_sides({"old": records, "new": records}, "", "")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [each.event_id[-1] for each in page.deliveries] == ["2"]
     assert [each.delivery.event_id[-1] for each in tree] == ["2"]
     assert page.oldest == len(HEADER) + 1
     assert peak < 64 << 20
+    assert found.same == ("/Order/Placed",)
+    assert "Of old only the last 64 MB are compared" in found.note
 
 
 def test_a_trace_tells_what_was_appended_and_when_it_is_another_file(tmp_path: Path) -> None:
