@@ -20,10 +20,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from graphbus_core.errors import GraphBusError, RunError
+from graphbus_core.errors import GraphBusError
 from graphbus_core.hosting.dead_letters import StoredLetter
 from graphbus_core.hosting.instruments.trace import TracedDelivery
-from graphbus_core.hosting.serving.pages import Asked
 from graphbus_core.isolation import attempt
 from graphbus_core.ledger.attached import open_engine
 from graphbus_core.ledger.envelope import Envelope, decode_envelope
@@ -32,24 +31,18 @@ from graphbus_core.ledger.nats_names import parse_address, stream_name, unusable
 from graphbus_core.ledger.seam import EngineGone, Entry, Lag, Subscription
 from graphbus_core.model.artifacts import Artifacts
 from graphbus_core.model.topics import matches
-from graphbus_core.view.letters import find_places, list_letters
 from graphbus_core.view.messages import (
     Counts,
-    DeadLetterList,
     DeliveryPage,
-    EventTree,
     GraphPicture,
     Hello,
     Origin,
-    ReplayOrder,
-    ReplayReport,
     Tick,
 )
-from graphbus_core.view.project import ProjectSource, origin_for
-from graphbus_core.view.pulse import Pulse
+from graphbus_core.view.project import ProjectSource
 from graphbus_core.view.recorder import choose_sample
 from graphbus_core.view.records import MemoryRecords, Query
-from graphbus_core.view.trees import Known, Reveal, build_tree
+from graphbus_core.view.trees import Reveal
 
 _READ_S = 1.0
 _FIRST_EVENTS, _MOST_SEEN = 1000, 50_000
@@ -283,9 +276,11 @@ class LedgerSource(ProjectSource):
         redacted: The keys of payloads whose values are never shown.
     """
 
+    records: MemoryRecords
+    no_replay, interval_s = _READ_ONLY, _READ_S
+
     def __init__(self, reader: Reader, artifacts: Artifacts, folder: str | Path, redacted: Sequence[str]) -> None:
-        super().__init__(artifacts, folder)
-        self.origin = Origin(
+        origin = Origin(
             kind="ledger",
             name=reader.name,
             server=token_hex(6),
@@ -294,12 +289,10 @@ class LedgerSource(ProjectSource):
             redacted=tuple(redacted),
             note=_TIMES_UNKNOWN,
         )
-        self._reader, self._records, self._reading = reader, MemoryRecords(), Lock()
+        super().__init__(artifacts, folder, origin, MemoryRecords(), Reveal(is_recorded=True, redacted=redacted))
+        self._reader, self._reading = reader, Lock()
         self._last, self._read_at = Snapshot(), 0.0
         self._sent: Mapping[str, Counts] = {}
-        self._reveal = Reveal(is_recorded=True, redacted=redacted)
-        self.pulse = Pulse(self.origin.server, self._hello, self._tick)
-        self.follow = self.pulse.follow
 
     def close(self) -> None:
         """End all streams, and disconnect."""
@@ -322,15 +315,15 @@ class LedgerSource(ProjectSource):
                 self.origin = msgspec.structs.replace(self.origin, note=f"The ledger cannot be read now: {reason}")
                 return ()
             self.origin = msgspec.structs.replace(self.origin, note=note)
-            return [self._records.add(each) for each in self._last.deliveries]
+            return [self.records.add(each) for each in self._last.deliveries]
 
-    def _hello(self, asked: Asked) -> Hello:
+    def hello(self, *, is_trusted: bool) -> Hello:
+        """Return the first message of a stream."""
         self._look()
-        oldest, newest = self._records.bounds()
-        origin = origin_for(self.origin, is_trusted=asked.is_trusted)
-        return Hello(origin=origin, oldest=oldest, newest=newest, interval_s=_READ_S)
+        return super().hello(is_trusted=is_trusted)
 
-    def _tick(self, is_watched: bool, is_first: bool) -> Tick:
+    def tick(self, is_watched: bool, is_first: bool) -> Tick:
+        """Return what has come into the ledger since the last call."""
         taken = self._look() if is_watched else ()
         sample = choose_sample(taken)
         counts = self._last.counts
@@ -345,7 +338,6 @@ class LedgerSource(ProjectSource):
             first=taken[0].seq if taken else 0,
             last=taken[-1].seq if taken else 0,
             published=self._last.published,
-            queued=0,
             dead_letters=len(self._last.letters),
             handlers=changed,
         )
@@ -358,26 +350,9 @@ class LedgerSource(ProjectSource):
     def deliveries(self, query: Query) -> DeliveryPage:
         """Return deliveries of the past."""
         self._look()
-        return self._records.page(query)
+        return super().deliveries(query)
 
-    def tree(self, event_id: str, *, with_payload: bool) -> EventTree:
-        """Return the causal tree of an event; raise GBE685 if it is not in the ledger."""
+    def letters(self) -> Sequence[StoredLetter]:
+        """Return the dead letters of the ledger."""
         self._look()
-        letters = list_letters(self._last.letters, root=self.root, may_replay=False).letters
-        reveal = self._reveal._replace(is_asked=with_payload)
-        return build_tree(event_id, self._records.tree(event_id), Known(letters=letters), reveal)
-
-    def failing_places(self, name: str) -> list[str]:
-        """Return the places at which a handler has failed."""
-        return find_places(name, self._last.letters, self._records)
-
-    def dead_letters(self, *, is_trusted: bool) -> DeadLetterList:
-        """Return the dead letters of the ledger; they are not replayed here."""
-        del is_trusted
-        self._look()
-        return list_letters(self._last.letters, root=self.root, may_replay=False, note=_READ_ONLY)
-
-    def replay(self, order: ReplayOrder) -> ReplayReport:
-        """Refuse: a ledger is only read."""
-        del order
-        raise RunError("GBE694", reason="a ledger is only read here", advice=_READ_ONLY)
+        return self._last.letters

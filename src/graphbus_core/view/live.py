@@ -12,16 +12,13 @@ from graphbus_core.errors import RunError
 from graphbus_core.hosting.dead_letters import StoredLetter
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.metrics import HandlerMetrics
-from graphbus_core.hosting.serving.pages import Asked
 from graphbus_core.settings import project_info
 from graphbus_core.view.comparing import Side
 from graphbus_core.view.counting import Counting
-from graphbus_core.view.letters import find_places, letter_id, list_letters, read_letters, show_letter
+from graphbus_core.view.letters import letter_id, list_letters, read_letters, show_letter
 from graphbus_core.view.messages import (
     DeadLetterList,
-    DeliveryPage,
     EventTree,
-    Hello,
     Origin,
     Planned,
     Replayed,
@@ -30,10 +27,9 @@ from graphbus_core.view.messages import (
     Tick,
 )
 from graphbus_core.view.pages import ViewPages
-from graphbus_core.view.project import ProjectSource, origin_for
-from graphbus_core.view.pulse import WATCHED_S, Pulse
+from graphbus_core.view.project import ProjectSource
 from graphbus_core.view.recorder import Recorder, choose_sample
-from graphbus_core.view.records import MemoryRecords, Query
+from graphbus_core.view.records import MemoryRecords
 from graphbus_core.view.trace_file import find_traces
 from graphbus_core.view.trees import Known, Reveal, build_tree
 
@@ -86,24 +82,23 @@ class GraphSource(ProjectSource):
     ) -> None:
         if graph.origin is None:
             raise TypeError("only a graph that was built can be shown")
-        super().__init__(graph.origin.artifacts, graph.origin.config.artifacts_dir)
-        self._graph, self._built = graph, graph.origin
-        self._meter, self._recorder, self._records, self._reveal = meter, recorder, records, reveal
-        self.origin = Origin(
+        folder = Path(graph.origin.config.artifacts_dir)
+        origin = Origin(
             kind="run",
-            name=project_info(self.folder.parent).title,
+            name=project_info(folder.parent).title,
             server=token_hex(6),
             is_live=True,
             has_payloads=reveal.is_recorded,
             may_replay=True,
             redacted=tuple(reveal.redacted),
         )
+        super().__init__(graph.origin.artifacts, folder, origin, records, reveal)
+        self._graph, self._built = graph, graph.origin
+        self._meter, self._recorder = meter, recorder
         self._counting = Counting(graph)
         recorder.root = str(self.root)
         self._shown = 0
         self._replaying = Lock()
-        self.pulse = Pulse(self.origin.server, self._hello, self._tick)
-        self.follow = self.pulse.follow
 
     def close(self) -> None:
         """End all streams."""
@@ -111,12 +106,7 @@ class GraphSource(ProjectSource):
 
     # --- the stream ---
 
-    def _hello(self, asked: Asked) -> Hello:
-        oldest, newest = self._records.bounds()
-        origin = origin_for(self.origin, is_trusted=asked.is_trusted)
-        return Hello(origin=origin, oldest=oldest, newest=newest, interval_s=WATCHED_S)
-
-    def _tick(self, is_watched: bool, is_first: bool) -> Tick:
+    def tick(self, is_watched: bool, is_first: bool) -> Tick:
         """Return what has happened since the last call; without counts while nobody looks."""
         taken = self._recorder.take()
         sample = choose_sample(taken)
@@ -142,22 +132,14 @@ class GraphSource(ProjectSource):
         """Return name -> why an agent does not run."""
         return {name: error.sentence for name, error in self._graph.left_out.items()}
 
-    def failing_places(self, name: str) -> list[str]:
-        """Return the places at which a handler has failed."""
-        return find_places(name, self._letters(), self._records)
-
     def sides(self) -> dict[str, Side]:
         """Return what can be compared: this run, and the traces in its state folder."""
-        return {**find_traces(Path(self._built.config.state_dir)), "this run": self._records}
-
-    def deliveries(self, query: Query) -> DeliveryPage:
-        """Return deliveries of the past."""
-        return self._records.page(query)
+        return {**find_traces(Path(self._built.config.state_dir)), "this run": self.records}
 
     def tree(self, event_id: str, *, with_payload: bool) -> EventTree:
         """Return the causal tree of an event; raise GBE685 if nothing is known of it."""
-        found = self._records.tree(event_id)
-        letters = self._letters()
+        found = self.records.tree(event_id)
+        letters = self.letters()
         bus = self._graph.bus
         planned = bus.hosting.planned_attempts()
         running = [(run.handling.event, run.handling.name) for run in self._meter.runs() if run.handling.event]
@@ -181,15 +163,15 @@ class GraphSource(ProjectSource):
             letters=[show_letter(each.letter, self.root, each.replays) for each in letters],
             running=[(event.event_id, name) for event, name in running],
         )
-        return build_tree(event_id, found, known, self._reveal._replace(is_asked=with_payload))
+        return build_tree(event_id, found, known, self.reveal._replace(is_asked=with_payload))
 
     # --- dead letters ---
 
     def dead_letters(self, *, is_trusted: bool) -> DeadLetterList:
         """Return the dead letters that are kept, newest first."""
-        return list_letters(self._letters(), root=self.root, may_replay=is_trusted)
+        return list_letters(self.letters(), root=self.root, may_replay=is_trusted)
 
-    def _letters(self) -> list[StoredLetter]:
+    def letters(self) -> list[StoredLetter]:
         """Return the letters of the bus and those of the file that the bus does not have, each once."""
         found = {letter_id(each.letter): each for each in read_letters(Path(self._built.config.state_dir))}
         for letter in self._graph.bus.dead_letters():
@@ -201,7 +183,7 @@ class GraphSource(ProjectSource):
     def replay(self, order: ReplayOrder) -> ReplayReport:
         """Deliver dead letters again, one after the other, and wait for what comes of each."""
         with self._replaying:
-            letters = {letter_id(each.letter): each for each in self._letters()}
+            letters = {letter_id(each.letter): each for each in self.letters()}
             names = list(letters) if order.every else list(dict.fromkeys(order.ids))
             return ReplayReport(replayed=tuple(self._replay_one(name, letters.get(name)) for name in names))
 

@@ -228,14 +228,14 @@ class Tick(Message, frozen=True, kw_only=True):
     """
 
     at: float
-    deliveries: tuple[Delivery, ...]
-    left_out: int
-    first: int
-    last: int
-    published: int
-    queued: int
-    dead_letters: int
-    handlers: dict[str, Counts]
+    deliveries: tuple[Delivery, ...] = ()
+    left_out: int = 0
+    first: int = 0
+    last: int = 0
+    published: int = 0
+    queued: int = 0
+    dead_letters: int = 0
+    handlers: dict[str, Counts] = {}
     negotiation: bool = False
 
 

@@ -278,15 +278,14 @@ def test_a_trace_that_is_deleted_while_it_is_shown_is_told_in_words(tmp_path: Pa
 
 
 def test_the_line_at_which_a_handler_failed_is_known_from_a_trace(tmp_path: Path) -> None:
-    from graphbus_core.view.still import StillSource
+    from graphbus_core.view.letters import find_places
     from graphbus_core.view.trace_file import FileRecords
 
     failed = traced(1, outcome="failed", error="ValueError: no", place="shop/till.py:7", handler="Till.sell")
     path = tmp_path / "trace.jsonl"
     path.write_bytes(b'{"trace_version":1}\n' + msgspec.json.encode(failed) + b"\n" + msgspec.json.encode(traced(2)))
-    source = StillSource("trace", "trace.jsonl", EMPTY, tmp_path, records=FileRecords(path))
-    assert source.failing_places("Till.sell") == ["shop/till.py:7"]
-    assert source.failing_places("Shop.on_order") == []
+    assert find_places("Till.sell", [], FileRecords(path)) == ["shop/till.py:7"]
+    assert find_places("Shop.on_order", [], FileRecords(path)) == []
 
 
 # --- comparisons ---
