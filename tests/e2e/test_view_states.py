@@ -193,6 +193,14 @@ def test_hostile_names_are_text(site: ViewSite, go: Go) -> None:
     assert went.page.evaluate("() => document.querySelectorAll('main img, script:not([type=module])').length") == 0
 
 
+def test_a_stream_that_does_not_begin_is_told_with_what_to_do(site: ViewSite, go: Go) -> None:
+    """As if more tabs were open than a browser has connections."""
+    went = go(site.url, before="window.EventSource = class extends EventTarget { close() {} }")
+    went.waits_for("#notice", "close other tabs")
+    assert went.text("#condition") == "connecting"
+    went.waits_for(".row", "BankRefused")
+
+
 def test_the_page_comes_back_by_itself(site: ViewSite, go: Go) -> None:
     went = opens(site, go, "disconnected")
     assert "What you see is from before" in went.text("#notice")

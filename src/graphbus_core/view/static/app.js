@@ -342,7 +342,7 @@ export class App {
       const again = button("Try now", () => this.stream.connect());
       return ["warn", `${state.words} What you see is from before. Trying again ${left ? `in ${left} s` : "now"}.`, again];
     }
-    if (["unsupported", "refused"].includes(state.condition)) return ["warn", `${state.words} ${state.hint}`];
+    if (["connecting", "unsupported", "refused"].includes(state.condition) && state.words) return ["warn", `${state.words} ${state.hint}`];
     if (this.#told) return ["", this.#told, close];
     const note = [store.graph.origin.note, store.isLive && state.condition === "over" ? state.words : ""].filter(Boolean).join(" ");
     return ["", note];

@@ -73,7 +73,7 @@ export class DeliveryList {
     const content = [
       h("span.what", mark(each), name(each.handler)),
       h("span.took", duration(each.duration_s)),
-      h("span.where", name(each.topic), each.key && [" · ", name(each.key)], each.attempt > 1 && ` · attempt ${each.attempt}`),
+      h("span.where", name(each.topic), each.key && [" · ", name(each.key)], each.attempt > 1 && ` · attempt\u00a0${each.attempt}`),
       h("span.when", clock(each.started)),
       each.error && h("span.error", each.error),
     ];

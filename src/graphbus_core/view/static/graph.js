@@ -229,7 +229,7 @@ export class GraphView {
     for (const agent of spot.agents) addFlow(sum, agents.get(agent) ?? still(), 1);
     const { filter } = this.app.route;
     const text = [spot.isGroup ? counted(spot.agents.length, "agent") : "", sumText(sum, this.app.store.isLive)].filter(Boolean).join(" · ");
-    write(figures, text);
+    write(figures, text || (this.app.store.isLive ? "idle" : ""));
     set(load, { width: sum.waiting ? Math.min(1, Math.log10(sum.waiting + 1) / 5) * (spot.width - 2) : 0 });
     set(mark, { hidden: sum.failed < 0.5 });
     write(fault, count(Math.round(sum.failed)));

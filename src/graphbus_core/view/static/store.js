@@ -52,8 +52,6 @@ export class Store {
   hasOlder = false;
   /** The newest deliveries are here; otherwise some of the past. */
   isTail = true;
-  /** Changes whenever a view would look different. */
-  version = 0;
   /** @type {Set<number>} */
   #seen = new Set();
   /** @type {Map<string, Counts>} */
@@ -93,7 +91,6 @@ export class Store {
     this.deliveries = [];
     this.#seen.clear();
     this.isTail = true;
-    this.version += 1;
   }
 
   /** Count from here on: what happened while nothing was heard belongs to no second. */
@@ -118,7 +115,6 @@ export class Store {
     const bin = this.#bin(Math.floor(tick.at));
     for (const [key, counts] of Object.entries(tick.handlers)) this.#count(bin, key, counts);
     if (this.isTail) this.add(tick.deliveries);
-    this.version += 1;
   }
 
   /**
@@ -151,7 +147,6 @@ export class Store {
     for (const each of gone) this.#seen.delete(each.seq);
     if (over && isPast) this.isTail = false;
     else if (over) this.hasOlder = true;
-    this.version += 1;
   }
 
   /**

@@ -7,6 +7,8 @@
 
 const WAITS_S = [1, 2, 4, 8, 15];
 const SILENCE_S = 25;
+const SLOW_S = 5;
+const CROWDED = "A browser keeps six connections to a server open: close other tabs of this page, if there are as many.";
 
 /** An answer that is an error, in the words of the server. */
 export class Refusal extends Error {
@@ -15,7 +17,6 @@ export class Refusal extends Error {
     super(problem.detail || problem.title || `The server answered ${status}.`);
     this.status = status;
     this.hint = problem.hint ?? "";
-    this.code = problem.code ?? "";
   }
 }
 
@@ -69,6 +70,7 @@ export class Stream {
     source.addEventListener("bye", (event) => this.#bye(JSON.parse(event.data)));
     source.addEventListener("error", () => this.#failed());
     this.#listen();
+    this.#timer = setTimeout(() => this.#tell("connecting", "The server does not answer yet.", CROWDED), SLOW_S * 1000);
   }
 
   close() {
@@ -87,6 +89,7 @@ export class Stream {
   /** @param {Hello} hello */
   #hello(hello) {
     this.#tries = 0;
+    clearTimeout(this.#timer);
     this.#listen();
     this.listener.hello(hello);
     this.#tell("live", "", "");
