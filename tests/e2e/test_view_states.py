@@ -226,6 +226,11 @@ def test_the_stream_moves_the_figures_and_colours_what_fails(site: ViewSite, go:
     assert node.get_attribute("data-state") == "bad"
     assert re.fullmatch(r"Payments: \d+/s · 4 waiting 1\.50 s, 30 failures", node.locator("title").text_content())
     assert went.page.locator('.arrow .edge[data-state="bad"]').count() == 1
+    legend = went.page.locator(".legend").first
+    assert legend.locator("[data-verdict]").evaluate_all("(all) => all.map((each) => each.dataset.verdict)") == [
+        "unknown",
+        "broken",
+    ]
     assert (
         went.page.locator('.arrow .edge[data-verdict="unknown"]').evaluate("(e) => getComputedStyle(e).strokeDasharray")
         != "none"
@@ -262,7 +267,7 @@ def test_a_record_that_grows_is_followed_to_its_end(site: ViewSite, go: Go) -> N
 
 def test_what_is_open_stays_open_when_a_letter_arrives(site: ViewSite, go: Go) -> None:
     went = opens(site, go, "letters")
-    went.page.locator(".letter summary").first.click()
+    went.page.locator(f'[data-letter="{LETTERS[0].id}"] summary').click()
     site.answers["dead-letters"] = m.DeadLetterList(
         letters=(msgspec.structs.replace(LETTERS[0], id="new"), *LETTERS), total=len(LETTERS) + 1, may_replay=True
     )
@@ -357,6 +362,14 @@ def test_a_filter_leaves_what_fits(site: ViewSite, go: Go, field: str, value: st
     went.page.wait_for_function("() => document.querySelectorAll('.row').length === 80")
 
 
+def test_of_many_dead_letters_the_newest_are_listed_first(site: ViewSite, go: Go) -> None:
+    many = tuple(msgspec.structs.replace(LETTERS[0], id=f"letter {number}") for number in range(300))
+    site.answers["dead-letters"] = m.DeadLetterList(letters=many, total=len(many), may_replay=True)
+    went = opens(site, go, "letters")
+    assert went.page.locator(".letter").count() == 100
+    assert "The newest 100 of 300" in went.text("#view-letters")
+
+
 def test_a_dead_letter_is_replayed_after_a_question(site: ViewSite, go: Go) -> None:
     went = opens(site, go, "letters")
     first, second = LETTERS[0], LETTERS[1]
@@ -372,6 +385,9 @@ def test_a_dead_letter_is_replayed_after_a_question(site: ViewSite, go: Go) -> N
     turn = went.waits_for(f'[data-letter="{first.id}"] .turn')
     assert "BankRefused" in turn.inner_text()
     assert "handled" in turn.inner_text()
+    newest = max(LETTERS, key=lambda each: each.at)
+    assert went.page.locator(".letter").first.get_attribute("data-letter") == newest.id  # none has moved
+    assert went.page.locator(".letter").count() == len(LETTERS)
     assert site.orders == [{"ids": [first.id], "every": False, "confirmed": True}]
 
     site.answers["POST dead-letters/replay"] = m.ReplayReport(

@@ -404,6 +404,7 @@ function legend(isLive) {
     [{ "data-width": "2", "data-state": "warn" }, "waits for a retry"],
     [{ "data-width": "2", "data-state": "bad" }, isLive ? "failed in the last minute" : "failed"],
     [{ "data-width": "1", "data-state": "idle", "data-verdict": "unknown" }, "not proven to fit"],
+    [{ "data-width": "1", "data-state": "idle", "data-verdict": "broken" }, "does not fit"],
     [{ "data-width": "1", "data-state": "idle", "data-kind": "call" }, "call or need"],
   ];
   return [

@@ -6,6 +6,8 @@ import { button, fill, h, list as items, name, part, refill, words } from "./dom
 import { clock, count, counted } from "./format.js";
 import { order } from "./stream.js";
 
+/** So many are listed: the list is drawn again when another one comes. */
+const MOST = 100;
 const REASONS = {
   handler: "the handler raised an exception",
   hops: "the causal chain was too long",
@@ -61,7 +63,8 @@ export class LettersView {
 
   /** @param {DeadLetterList} list */
   #fill(list) {
-    const letters = [...list.letters, ...[...this.#kept.values()].filter((each) => !list.letters.some((other) => other.id === each.id))];
+    const known = new Map([...this.#kept, ...list.letters.map((each) => /** @type {const} */ ([each.id, each]))]);
+    const letters = [...known.values()].sort((one, other) => other.at - one.at);
     if (!letters.length) {
       fill(this.body, words("No dead letters", list.note || "Every event has reached its handlers so far, or waits for another attempt."));
       return;
@@ -84,8 +87,8 @@ export class LettersView {
         ),
       ),
       list.note && h("p.warn", list.note),
-      list.total > open && h("p.quiet", `The newest ${count(open)} of ${count(list.total)}.`),
-      items("ul.letters", letters, (each) => this.#letter(each, list.may_replay)),
+      list.total > MOST && h("p.quiet", `The newest ${MOST} of ${count(list.total)}; `, h("code", "graphbus dlq ls"), " lists all."),
+      items("ul.letters", letters.slice(0, MOST), (each) => this.#letter(each, list.may_replay)),
     );
   }
 

@@ -108,7 +108,7 @@ export class NegotiationView {
 }
 
 /** @param {string} line */
-const diffLine = (line) => h("span", { class: line.startsWith("+") ? "came" : line.startsWith("-") ? "gone" : "" }, `${line}\n`);
+const diffLine = (line) => h("span", { class: line.startsWith("+") ? "good" : line.startsWith("-") ? "bad" : "" }, `${line}\n`);
 
 /** @param {Vote} vote */
 const chip = (vote) =>
