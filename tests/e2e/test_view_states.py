@@ -224,7 +224,9 @@ def test_the_stream_moves_the_figures_and_colours_what_fails(site: ViewSite, go:
     went = opens(site, go, "graph")
     node = went.page.locator('.node[data-name="Payments"]')
     assert node.get_attribute("data-state") == "bad"
-    assert re.fullmatch(r"Payments: \d+/s · 4 waiting 1\.50 s, 30 failures", node.locator("title").text_content())
+    before = sum(each.outcome == "failed" and each.started < stories.NOW + 9 for each in ORDERS)  # the first tick
+    title = node.locator("title").text_content()
+    assert re.fullmatch(rf"Payments: \d+/s · 4 waiting 1\.50\ss, {before + 30} failures", title)
     assert went.page.locator('.arrow .edge[data-state="bad"]').count() == 1
     legend = went.page.locator(".legend").first
     assert legend.locator("[data-verdict]").evaluate_all("(all) => all.map((each) => each.dataset.verdict)") == [
@@ -242,6 +244,15 @@ def test_nothing_is_lost_between_the_list_and_the_stream(site: ViewSite, go: Go)
     site.late = (msgspec.structs.replace(ORDERS[-1], seq=9_999, started=stories.NOW + 30),)
     went = go(site.url)
     went.waits_for('.row[data-seq="9999"]')
+
+
+def test_what_failed_before_the_page_was_opened_is_seen_at_once(site: ViewSite, go: Go) -> None:
+    went = go(site.url)
+    went.waits_for("#condition", "live")
+    site.send(stories.tick(stories.NOW + 12, {}))
+    failed = sum(each.outcome == "failed" for each in ORDERS)
+    went.page.wait_for_function(f"() => document.querySelector('#trouble').textContent === '{failed} failures'")
+    assert went.page.locator('.node[data-name="Payments"]').get_attribute("data-state") == "bad"
 
 
 def test_a_line_carries_all_that_its_handler_gets_from_there(site: ViewSite, go: Go) -> None:

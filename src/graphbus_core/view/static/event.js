@@ -123,7 +123,7 @@ export class EventView {
   /** @param {Row} row @param {number} from @param {number} to */
   #row(row, from, to) {
     const isAsked = row.event.event_id === this.#tree?.event_id;
-    const indent = `in in-${Math.min(row.depth, 12)}`;
+    const indent = `in in-${Math.min(row.depth, 8)}`;
     if (!row.handler && !row.dead.length) {
       const what = h("span", { class: indent }, h("span.topic", name(row.event.topic || "unknown event")), " ", idText(row.event.event_id));
       const payload = this.#withPayloads && h("tr", h("td", { colspan: 2 }, h("pre.payload", payloadText(row.event))));
@@ -181,7 +181,7 @@ function bars(row, from, to) {
   }
   if (row.isRunning)
     drawn.push(line("wait", before, to), s("rect.run.running", { x: percent(at(before)), y: 4, width: percent(99 - at(before)), height: 12, rx: 2 }));
-  for (const each of row.dead) drawn.push(s("text.cross", { x: percent(Math.min(98, at(each.at))), y: 15 }, "✕"));
+  for (const each of row.dead) drawn.push(s("text.cross", { x: percent(Math.min(97, at(each.at))), y: 15 }, "✕"));
   if (!row.handler && !row.dead.length && row.event.published)
     drawn.push(s("circle.birth", { cx: percent(at(row.event.published)), cy: 10, r: 3.5 }));
   return s(

@@ -1,13 +1,13 @@
 /** Numbers and times as people read them. */
 
 /**
- * A duration: `840 µs`, `12.4 ms`, `3.10 s`, `2 min 5 s`.
+ * A duration: `840\u00a0µs`, `12.4\u00a0ms`, `3.10 s`, `2 min 5 s`.
  * @param {number} seconds
  */
 export function duration(seconds) {
-  if (seconds < 0.001) return `${digits(seconds * 1e6)} µs`;
-  if (seconds < 1) return `${digits(seconds * 1e3)} ms`;
-  if (seconds < 60) return `${digits(seconds)} s`;
+  if (seconds < 0.001) return `${digits(seconds * 1e6)}\u00a0µs`;
+  if (seconds < 1) return `${digits(seconds * 1e3)}\u00a0ms`;
+  if (seconds < 60) return `${digits(seconds)}\u00a0s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }

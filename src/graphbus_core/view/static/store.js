@@ -180,10 +180,13 @@ export class Store {
   flows(at) {
     /** @type {Map<string, Flow>} */
     const flows = new Map();
-    if (this.isLive) for (const bin of this.bins) addBin(flows, bin, (at ?? this.now) - bin.second);
+    const now = at ?? (this.isLive ? this.now : Number.POSITIVE_INFINITY);
+    // What happened before the page was opened was not counted by it.
+    for (const each of this.deliveries) if (each.started < this.#counted) addOne(flows, each, now - each.started, this.isLive);
+    if (!this.isLive) return flows;
+    for (const bin of this.bins) addBin(flows, bin, now - bin.second);
     // What waits in front of a handler that stands still is told once, maybe long ago.
-    if (this.isLive && at === null) for (const [key, counts] of this.#totals) Object.assign(flowOf(flows, key), waits(counts));
-    if (!this.isLive) for (const each of this.deliveries) if (at === null || each.started <= at) addOne(flows, each);
+    if (at === null) for (const [key, counts] of this.#totals) Object.assign(flowOf(flows, key), waits(counts));
     return flows;
   }
 
@@ -205,10 +208,15 @@ export class Store {
       const bar = bars[Math.min(BARS - 1, Math.max(0, Math.floor((when - from) / length)))];
       if (bar) Object.assign(bar, { delivered: bar.delivered + delivered, failed: bar.failed + failed });
     };
-    const counted = this.isLive ? (this.bins[0]?.second ?? Number.POSITIVE_INFINITY) : Number.POSITIVE_INFINITY;
-    for (const each of this.deliveries) if (each.started >= from && each.started < counted) put(each.started, 1, Number(each.outcome !== "done"));
+    for (const each of this.deliveries)
+      if (each.started >= from && each.started < this.#counted) put(each.started, 1, Number(each.outcome !== "done"));
     if (this.isLive) for (const bin of this.bins) if (bin.second >= from) put(bin.second, bin.delivered, bin.failed);
     return bars;
+  }
+
+  /** From this second on the counts of the server are known. */
+  get #counted() {
+    return (this.isLive && this.bins[0]?.second) || Number.POSITIVE_INFINITY;
   }
 
   /** The first and the last time that the page can go back to. @returns {[number, number]} */
@@ -274,12 +282,13 @@ function addBin(flows, bin, age) {
 /** What waits, which is a state and no count. @param {Counts} counts */
 const waits = ({ retrying, waiting, lag_s }) => ({ retrying, waiting, lag_s });
 
-/** @param {Map<string, Flow>} flows @param {Delivery} each */
-function addOne(flows, each) {
+/** @param {Map<string, Flow>} flows @param {Delivery} each @param {number} age @param {boolean} isLive */
+function addOne(flows, each, age, isLive) {
+  if (age < 0 || (isLive && age > RECENT_S)) return;
   const flow = flowOf(flows, countKey(each.handler, each.topic));
   flow.delivered += 1;
   flow.failed += Number(each.outcome !== "done");
-  flow.rate += 1;
+  flow.rate += isLive ? Number(age <= WINDOW_S) / WINDOW_S : 1;
 }
 
 /** @param {Map<string, Flow>} flows @param {string} key */

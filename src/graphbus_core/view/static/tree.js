@@ -68,14 +68,8 @@ export function spanOf(tree) {
     ...tree.dead_letters.map((each) => each.at),
   ];
   const first = starts.reduce((one, other) => Math.min(one, other), starts[0] ?? 0);
-  return [
-    first,
-    Math.max(
-      first + 1e-6,
-      ...starts.slice(-1),
-      ends.reduce((one, other) => Math.max(one, other), first),
-    ),
-  ];
+  const last = ends.reduce((one, other) => Math.max(one, other), first + 1e-6);
+  return [first, Math.max(last, ...starts.slice(-1))];
 }
 
 /**
