@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from graphbus_core.editing.rungs.capability.scopes import defaults_of
 from graphbus_core.editing.rungs.capability.sources import AnalyzedFile, name_of
+from graphbus_core.editing.rungs.effects.annotations import declared, is_data
 from graphbus_core.editing.rungs.effects.expressions import Expressions
 from graphbus_core.editing.rungs.effects.notes import TooLong, is_generator, is_static
 from graphbus_core.editing.rungs.effects.statements import Statements
@@ -28,7 +29,6 @@ from graphbus_core.editing.rungs.effects.values import (
     Raised,
     Scope,
     Value,
-    excluded_types,
 )
 
 __all__ = ["EVERYTHING", "Course", "follow", "is_generator"]
@@ -106,13 +106,17 @@ class _Walk(Statements, Expressions):
         names = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         is_handler = any(name_of(each) == "subscribe" for each in getattr(node, "decorator_list", ()))
         for number, each in enumerate(names):
+            value = self.of_declared(Value(frozenset({each.arg})), declared(scope.file, each.annotation))
             default = defaults.get(each.arg)
-            excluded = excluded_types(each.annotation)
+            if is_handler and number:  # what events carry is read-only
+                value = value._replace(is_foreign=each.annotation is not None and not is_data(value.declared))
             if is_handler and number == 1 and len(names) == 2 and each.annotation is None:
-                excluded = SCALARS  # an event
-            if default is not None and not (isinstance(default, ast.Constant) and type(default.value) not in excluded):
-                excluded = frozenset()
-            scope.names[each.arg] = Value(frozenset({each.arg}), excluded=excluded)
+                value = value._replace(excluded=SCALARS)  # an event
+            if default is not None and not (
+                isinstance(default, ast.Constant) and type(default.value) not in value.excluded
+            ):
+                value = value._replace(declared=None, excluded=frozenset())
+            scope.names[each.arg] = value
         for star in filter(None, (node.args.vararg, node.args.kwarg)):
             scope.names[star.arg] = Value(frozenset({star.arg}))
         if owner and names and not is_static(node):

@@ -23,6 +23,7 @@ from graphbus_core.editing.rungs.effects.values import (
     Scope,
     Value,
     Work,
+    cannot_be,
     constant,
     join,
 )
@@ -34,6 +35,7 @@ _LAZY = frozenset({"map", "filter", "zip", "enumerate", "iter", "aiter", "revers
 _CONSUMING = frozenset(
     {"list", "tuple", "set", "frozenset", "dict", "sorted", "sum", "any", "all", "max", "min", "next", "anext", "bytes"}
 )
+_PICKING = frozenset({"next", "max", "min"})
 _FOLDED: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (len, bool, int, str, float, abs, any, all, sum, min, max, round, list, tuple, set, dict, sorted, range)
@@ -86,6 +88,10 @@ _MAKING = frozenset(
     | {"queue.Queue", "queue.SimpleQueue", "asyncio.Queue", "asyncio.Event"}
 )
 """What makes an object that nobody else has, and that only holds what it is given."""
+
+
+_ADDING = frozenset({"extend", "extendleft", "update", "difference_update", "intersection_update", "writelines"})
+"""Methods that change an object by the items of what they are given."""
 
 
 class Calls(Notes):
@@ -202,7 +208,7 @@ class Calls(Notes):
 
     def hand_over(self, value: Value) -> None:
         """Run what other code may run that gets a value, and forget what is known of its content."""
-        self.changed |= value.sites
+        self.note_change(value)
         with suppress(Raised):
             self.consume(value)
         for function in value.functions:
@@ -291,8 +297,7 @@ class Calls(Notes):
             self.put(args[0], join(given[1:]))
             return PLAIN
         is_taken = name in ("next", "anext") and bool(args) and args[0].is_foreign
-        is_written = name == "print" and "file" in named
-        if name in _ACTING_BUILTINS or is_taken or is_written:
+        if name in _ACTING_BUILTINS or is_taken or (name == "print" and "file" in named):
             return self.unknown_call(node, given)
         labels = NOTHING.union(*(self.labels_of(each) for each in given))
         functions = given[:1] if name in ("map", "filter") else [named["key"]] if "key" in named else []
@@ -304,7 +309,10 @@ class Calls(Notes):
             return Value(labels, work=(Work(node, run),), is_foreign=False, truth=True)
         found = self._compute_builtin(node, name, args) if len(args) == len(given) else None
         if found is None and name in _CONSUMING:
-            return self.made(node, run())._replace(is_foreign=name in ("next", "max", "min"))
+            is_copy = name in ("list", "dict", "set") and len(given) == 1
+            return (
+                self.copy(node, given[0]) if is_copy else self.made(node, run())._replace(is_foreign=name in _PICKING)
+            )
         return found or Value(labels, is_foreign=False)
 
     def _compute_builtin(self, node: ast.Call, name: str, args: list[Value]) -> Value | None:
@@ -315,12 +323,14 @@ class Calls(Notes):
         if name == "getattr" and len(args) > 1 and args[1].known and isinstance(args[1].known[0], str):
             return self.attribute(args[0], ast.Attribute(ast.Name("_", ast.Load()), args[1].known[0], ast.Load()))
         if name == "isinstance" and len(args) == 2:
-            excluded = {each.__name__ for each in args[0].excluded}
             kinds = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
-            return constant(False) if all(name_of(each) in excluded for each in kinds) else None
-        if name not in _FOLDED or not all(each.known and not each.work for each in args):
-            return None
-        return self.computed(node, partial(_FOLDED[name], *(each.known[0] for each in args)))
+            return constant(False) if cannot_be(args[0], set(map(name_of, kinds))) else None
+        if name in _FOLDED and all(each.known and not each.work for each in args):
+            return self.computed(node, partial(_FOLDED[name], *(each.known[0] for each in args)))
+        if name == "len" and len(args) == 1 and self.truth(args[0]) is False:
+            return constant(0)
+        is_text = name in ("repr", "ascii") or (name == "str" and len(args) == 1 and str in args[0].excluded)
+        return Value(self.labels_of(join(args)), truth=True, is_foreign=False) if is_text else None
 
     def _run_over_items(self, node: ast.Call, functions: list[Value], given: list[Value]) -> Value:
         """Run what a builtin runs over the items of what it is given, and return what its result holds."""
@@ -354,7 +364,7 @@ class Calls(Notes):
         if module in _COMPUTING and last not in ("shuffle", "seed") and (table.is_harmless(name) or last in _LOGGING):
             result = self._run_given(given) if module in ("asyncio", "itertools", "functools", "re") else PLAIN
             if module == "copy":
-                return self.made(node, join([*given, result]))
+                return self.made(node, join([*given, result]))._replace(place=given[0].place if given else ())
             changing = frozenset({last}) if module in _CHANGING and last != "sleep" else NOTHING
             return Value(labels | result.labels | changing, is_foreign=module in ("json", "re", "asyncio"))
         return self.unknown_call(node, given) if labels or not last[:1].isupper() else UNKNOWN
@@ -369,26 +379,60 @@ class Calls(Notes):
     def _call_method(self, node: ast.Call, owner: Value, given: list[Value]) -> Value:
         """Follow a call of a method of an object whose class is not known."""
         name = node.func.attr  # type: ignore[attr-defined]
-        labels = owner.labels.union(*(self.labels_of(each) for each in given))
-        if self.is_known(owner) and name in _FOLDED_METHODS and all(each.known for each in given):
-            method = getattr(owner.known[0], name, None)
-            if method is None:
-                raise Raised
-            found = self.computed(node, partial(method, *(each.known[0] for each in given)))
-            if found:
-                return found
-        is_looking_up = name in _LOOKING_UP and (name != "join" or not owner.is_foreign)
-        if not owner.is_foreign:
-            contents = [self.consume(each) if each.work else each for each in given]
-            if not is_looking_up and owner.sites:
-                self.put(owner, join(contents)._replace(labels=join(contents).labels | self.depends_on()))
-            found = self.element(owner)
-            return found._replace(labels=found.labels.union(labels, *(self.labels_of(each) for each in contents)))
-        is_own = bool(owner.kind)
-        if name in _LOGGING | {"sleep"} and (name == "log" or not is_own):
+        found = self._fold_method(node, name, owner, given)
+        if found:
+            return found
+        if given and name in _ADDING and all(self._adds_nothing(name, owner, each) for each in given):
+            return PLAIN
+        found = self._look_up(node, name, owner, given) or self._change(node, name, owner, given)
+        if name == "clear" and not given:
+            self.note_emptied(node.func.value, owner)  # type: ignore[attr-defined]
+        return found
+
+    def _fold_method(self, node: ast.Call, name: str, owner: Value, given: list[Value]) -> Value | None:
+        """Return the result of a method of a known object; None if it is not known."""
+        if not (self.is_known(owner) and name in _FOLDED_METHODS and all(each.known for each in given)):
+            return None
+        method = getattr(owner.known[0], name, None)
+        if method is None:
+            raise Raised
+        return self.computed(node, partial(method, *(each.known[0] for each in given)))
+
+    def _look_up(self, node: ast.Call, name: str, owner: Value, given: list[Value]) -> Value | None:
+        """Return the result of a method that changes nothing; None for another one."""
+        if owner.kind and owner.is_foreign:
+            return Value(is_foreign=False) if name == "log" else None
+        if owner.is_foreign and name in _LOGGING | {"sleep"}:
             return Value(is_foreign=False)
-        if is_looking_up and not is_own:
-            found = self.item_by_key(owner, given[0]) if name == "get" and given else self.element(owner)
-            copied = self.made(node, found) if name == "copy" else found
-            return copied._replace(labels=copied.labels | labels)
-        return self.unknown_call(node, [owner._replace(kind=None), *given])
+        if name not in _LOOKING_UP or (name == "join" and owner.is_foreign):
+            return None
+        if name == "copy":
+            return self.copy(node, owner)
+        contents = [self.consume(each) if each.work else each for each in given]
+        found = self.item_by_key(owner, given[0]) if name == "get" and given else self.element(owner)
+        labels = found.labels.union(owner.labels, *(self.labels_of(each) for each in (*given, *contents)))
+        return found._replace(labels=labels, declared=None, excluded=frozenset())
+
+    def _change(self, node: ast.Call, name: str, owner: Value, given: list[Value]) -> Value:
+        """Follow a call of a method that may change its object; on an object that others have, it takes effect."""
+        if owner.is_foreign:
+            return self.unknown_call(node, [owner._replace(kind=None), *given])
+        contents = [self.consume(each) if each.work else each for each in given]
+        content = join(contents)
+        if owner.sites:
+            self.put(owner, content._replace(labels=content.labels | self.depends_on()))
+        found = self.element(owner)
+        return found._replace(labels=found.labels.union(owner.labels, *map(self.labels_of, (*given, *contents))))
+
+    def _adds_nothing(self, name: str, owner: Value, given: Value) -> bool:
+        """True for `items.extend([])` and `found.update(found)`."""
+        is_same = bool(owner.place) and owner.place == given.place and name in ("update", "intersection_update")
+        return is_same or (name != "intersection_update" and not given.work and self.truth(given) is False)
+
+    def copy(self, node: ast.AST, value: Value) -> Value:
+        """Return a copy of a container, which is equal to it."""
+        if value.work:
+            return self.made(node, self.consume(value))
+        truth = False if self.truth(value) is False else None
+        copied = self.made(node, self.element(value), truth=truth)
+        return copied._replace(place=value.place, declared=value.declared, excluded=value.excluded)

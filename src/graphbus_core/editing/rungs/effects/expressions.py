@@ -11,8 +11,9 @@ from typing import Any
 
 from graphbus_core.editing.rungs.capability.scopes import ImportedName, NameBinding
 from graphbus_core.editing.rungs.capability.sources import BUILTINS, AnalyzedFile, name_of
+from graphbus_core.editing.rungs.effects.annotations import excluded_types, item_of
 from graphbus_core.editing.rungs.effects.calls import Calls
-from graphbus_core.editing.rungs.effects.notes import FUNCTIONS, is_static
+from graphbus_core.editing.rungs.effects.notes import FUNCTIONS, is_static, is_whole
 from graphbus_core.editing.rungs.effects.values import (
     NOTHING,
     PLAIN,
@@ -24,9 +25,14 @@ from graphbus_core.editing.rungs.effects.values import (
     Scope,
     Value,
     Work,
+    are_equal,
+    cannot_be,
     constant,
     fold,
     fold_operator,
+    is_neutral,
+    is_no_slice,
+    is_void,
     join,
 )
 
@@ -43,7 +49,8 @@ class Expressions(Calls):
         self.step(node)
         follow_it = _EXPRESSIONS.get(type(node))
         if follow_it:
-            return follow_it(self, node)
+            value = follow_it(self, node)
+            return self.at_place(node, value) if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else value
         children = [self.eval(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
         return Value(NOTHING.union(*(self.labels_of(each) for each in children)), is_foreign=False)
 
@@ -155,6 +162,10 @@ class Expressions(Calls):
         self.may_raise = True
         owner = self.eval(node.value)
         key = self.sure(self.eval(node.slice))
+        if is_no_slice(key):
+            return Value(truth=False, is_foreign=False)
+        if is_whole(node.slice) and not self.is_known(owner):
+            return self.copy(node, owner)
         if self.is_known(owner) and key.known:
             return self.computed(node, lambda: owner.known[0][key.known[0]]) or PLAIN
         return self.item_by_key(owner, key)
@@ -163,6 +174,8 @@ class Expressions(Calls):
         """Return `owner[key]`; a constant key is one of the labels of the result."""
         found = self.element(owner)
         read = frozenset({f"[{key.known[0]}]"}) if key.known and owner.labels else NOTHING
+        of = item_of(owner.declared, key.known[0] if key.known else None)
+        found = found._replace(declared=of, excluded=excluded_types(of))
         return found._replace(labels=found.labels | key.labels | read)
 
     def _at_slice(self, node: ast.Slice) -> Value:
@@ -181,8 +194,14 @@ class Expressions(Calls):
         """Return the result of an operator, which is computed if both values are known."""
         is_format = isinstance(kind, ast.Mod) and left.known and isinstance(left.known[0], str | bytes)
         found = None if is_format else fold_operator(kind, left, right)
+        if found or is_void(kind, left, right):
+            return found or Value(truth=False, is_foreign=False)
+        if is_neutral(kind, right) or (
+            isinstance(kind, ast.BitOr | ast.BitAnd) and left.place and left.place == right.place
+        ):
+            return left
         labels = self.labels_of(left) | self.labels_of(right)
-        return found or Value(labels, is_foreign=left.is_foreign or right.is_foreign)
+        return Value(labels, is_foreign=left.is_foreign or right.is_foreign)
 
     def _at_not(self, node: ast.UnaryOp) -> Value:
         value = self.sure(self.eval(node.operand))
@@ -227,6 +246,9 @@ class Expressions(Calls):
             return None
 
     def _at_comparison(self, node: ast.Compare) -> Value:
+        tested = _type_test(node)
+        if tested and cannot_be(self.eval(tested[0]), tested[1]):
+            return constant(isinstance(node.ops[0], ast.NotEq | ast.IsNot | ast.NotIn))
         values = [self.sure(self.eval(each)) for each in (node.left, *node.comparators)]
         self.may_raise = self.may_raise or not all(each.known for each in values)
         results = [fold_operator(op, *pair) for op, pair in zip(node.ops, pairwise(values), strict=True)]
@@ -245,9 +267,12 @@ class Expressions(Calls):
             found = [value for value in (self._maybe(node.body), self._maybe(node.orelse)) if value is not None]
         if not found:
             raise Raised
-        return join(found)._replace(labels=join(found).labels | self.labels_of(test))
+        joined = join(found)
+        return joined if are_equal(found) else joined._replace(labels=joined.labels | self.labels_of(test))
 
     def _at_display(self, node: ast.List | ast.Tuple | ast.Set) -> Value:
+        if len(node.elts) == 1 and isinstance(node.elts[0], ast.Starred):
+            return self.copy(node, self.eval(node.elts[0].value))
         parts = [self.sure(self.eval(each)) for each in node.elts]
         truth = False if not parts else True if any(not isinstance(each, ast.Starred) for each in node.elts) else None
         kind = {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
@@ -260,6 +285,8 @@ class Expressions(Calls):
     def _at_dict(self, node: ast.Dict) -> Value:
         keys = [self.sure(self.eval(each)) if each else None for each in node.keys]
         values = [self.sure(self.eval(each)) for each in node.values]
+        if keys == [None]:
+            return self.copy(node, values[0])
         given = list(zip(keys, values, strict=True))
         truth = False if not keys else True if any(keys) else None
         simple = all(key and key.known and value.known and not value.sites for key, value in given)
@@ -311,6 +338,8 @@ class Expressions(Calls):
 
     def _at_generator(self, node: ast.GeneratorExp) -> Value:
         first = self.eval(node.generators[0].iter)
+        if not first.work and self.truth(first) is False:
+            return constant(())
         run = partial(self._run_generator, node, first, self.scope)
         return Value(self.labels_of(first), work=(Work(node, run),), is_foreign=False, truth=True)
 
@@ -393,6 +422,17 @@ def _overriding(
     for file, owner, method in home.project.fields(name):
         if owner and owner is not kind and isinstance(method, (*FUNCTIONS, ast.Lambda)):
             yield from ((file, owner, method) for _, step in file.lineage(owner) if step is kind)
+
+
+def _type_test(node: ast.Compare) -> tuple[ast.expr, set[str]] | None:
+    """Return what is tested by `type(x) is int`, and the names of the types; None for another comparison."""
+    left = node.left
+    owner: ast.expr | None = left.value if isinstance(left, ast.Attribute) and left.attr == "__class__" else None
+    if isinstance(left, ast.Call) and name_of(left) == "type" and len(left.args) == 1:
+        owner = left.args[0]
+    kinds = getattr(node.comparators[0], "elts", None) or [node.comparators[0]]
+    names = set(map(name_of, kinds))
+    return (owner, names) if owner and len(node.ops) == 1 and "" not in names else None
 
 
 def _contradicts(one: ast.expr, other: ast.expr) -> bool:

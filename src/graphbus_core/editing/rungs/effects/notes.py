@@ -5,14 +5,27 @@ from __future__ import annotations
 import ast
 import builtins
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 from graphbus_core.editing.rungs.capability.sources import name_of
-from graphbus_core.editing.rungs.effects.values import NOTHING, PLAIN, Function, Labels, Scope, Value, fold, join
+from graphbus_core.editing.rungs.effects.annotations import Declared, element_of, excluded_types
+from graphbus_core.editing.rungs.effects.values import (
+    NOTHING,
+    PLAIN,
+    UNKNOWN,
+    Function,
+    Labels,
+    Scope,
+    Value,
+    fold,
+    join,
+)
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_PLACE = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.expr_context)
 _MOST_STEPS = 5_000
 
 
@@ -70,7 +83,9 @@ class Notes:
         self.used: Labels = NOTHING
         self.acts = self.refuses = False
         self.holds: dict[ast.AST, Value] = {}  # what the objects made at a site hold
-        self.changed: set[ast.AST] = set()
+        self.changed: Counter[ast.AST] = Counter()  # how often the objects made at a site were changed
+        self.writes = 0  # how often anything else was changed
+        self.bound: Counter[str] = Counter()  # how often a local name was bound
         self.conditions: list[Labels] = []
         self.may_raise = False
         self._steps = 0
@@ -91,6 +106,7 @@ class Notes:
     def act(self, node: ast.AST, labels: Labels) -> None:
         """Note that a node takes effect, under the present conditions."""
         self.acts = True
+        self.writes += 1
         self._note_effect(node, labels)
 
     def _note_effect(self, node: ast.AST, labels: Labels) -> None:
@@ -132,13 +148,50 @@ class Notes:
         for site in value.sites:
             held = self.holds.get(site)
             self.holds[site] = join([held, content]) if held else content
-        self.changed |= value.sites
+        self.note_change(value)
+
+    def note_change(self, value: Value) -> None:
+        """Note that an object is changed, or may be."""
+        self.changed.update(value.sites)
+        if value.is_foreign or not value.sites:
+            self.writes += 1
+
+    def place_of(self, node: ast.expr, value: Value = UNKNOWN) -> tuple[object, ...]:
+        """Return where a value is read: equal for the same names, attributes and items as long as nothing changes them."""
+        if isinstance(node, ast.Subscript) and is_whole(node.slice):
+            node = node.value
+        parts = list(ast.walk(node))
+        if not all(isinstance(each, _PLACE) for each in parts):
+            return ()
+        homes = [(each.id, self.scope.holder(each.id)) for each in parts if isinstance(each, ast.Name)]
+        bound = [(home, self.bound[name]) for name, home in homes]
+        is_own = value.sites and not value.is_foreign
+        changes = tuple(self.changed[each] for each in value.sites) if is_own else self.writes
+        return (ast.unparse(node), *bound, changes)
+
+    def at_place(self, node: ast.expr, value: Value) -> Value:
+        """Return a value with where it is read, and whether everything was removed there."""
+        place = () if value.known else self.place_of(node, value)
+        return value._replace(place=value.place or place, is_empty=bool(place) and f".{place}" in self.scope.names)
+
+    def note_emptied(self, node: ast.expr, value: Value) -> None:
+        """Note that everything is removed from what an expression names."""
+        self.scope.names[f".{self.place_of(node, value)}"] = PLAIN
+
+    def bind(self, name: str, value: Value) -> None:
+        """Give a local name a value."""
+        self.scope.names[name] = value
+        self.bound[name] += 1
+
+    def of_declared(self, value: Value, of: Declared | None) -> Value:
+        """Return a value with what its annotation says."""
+        return value._replace(declared=of, excluded=value.excluded | excluded_types(of)) if of else value
 
     def element(self, value: Value) -> Value:
         """Return what an item or attribute of a value may be."""
         held = [self.holds[site] for site in value.sites if site in self.holds]
         if value.is_foreign or not value.sites:
-            held.append(Value(value.labels, is_foreign=value.is_foreign))
+            held.append(self.of_declared(Value(value.labels, is_foreign=value.is_foreign), element_of(value.declared)))
         return join(held)._replace(labels=join(held).labels | value.labels)
 
     def labels_of(self, value: Value) -> Labels:
@@ -161,17 +214,22 @@ class Notes:
 
     def is_known(self, value: Value) -> bool:
         """True if a value is always the same here."""
-        return bool(value.known) and self.changed.isdisjoint(value.sites)
+        return bool(value.known) and not self._is_changed(value)
+
+    def _is_changed(self, value: Value) -> bool:
+        return any(each in self.changed for each in value.sites)
 
     def sure(self, value: Value) -> Value:
         """Return a value without what is no longer sure about it."""
-        return value if self.is_known(value) else value._replace(known=(), truth=self._kept_truth(value))
+        return value._replace(known=(), truth=None) if self._is_changed(value) else value
 
     def _kept_truth(self, value: Value) -> bool | None:
-        return value.truth if self.changed.isdisjoint(value.sites) else None
+        return None if self._is_changed(value) else value.truth
 
     def truth(self, value: Value) -> bool | None:
         """Return the truth value of a value; None if it is not always the same."""
+        if value.is_empty:
+            return False
         if self.is_known(value):
             return bool(value.known[0])
         only_function = value.functions and not value.is_foreign and not value.sites
@@ -272,6 +330,11 @@ class Notes:
     @abstractmethod
     def inside(self, node: ast.AST, scope: Scope) -> AbstractContextManager[None]:
         """Follow a call in its own scope."""
+
+
+def is_whole(key: ast.expr) -> bool:
+    """True for the slice of `items[:]`."""
+    return isinstance(key, ast.Slice) and not (key.lower or key.upper or key.step)
 
 
 def own_nodes(body: Sequence[ast.AST]) -> Iterator[ast.AST]:

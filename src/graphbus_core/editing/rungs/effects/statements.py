@@ -9,7 +9,7 @@ from typing import Any
 
 from graphbus_core.compiler.reading.endings import NO_RETURN
 from graphbus_core.editing.rungs.capability.sources import name_of
-from graphbus_core.editing.rungs.effects.notes import Catching, Loop, Notes
+from graphbus_core.editing.rungs.effects.notes import Catching, Loop, Notes, is_whole
 from graphbus_core.editing.rungs.effects.values import (
     NOTHING,
     PLAIN,
@@ -18,8 +18,10 @@ from graphbus_core.editing.rungs.effects.values import (
     Labels,
     Raised,
     Value,
+    cannot_be,
     constant,
-    is_neutral,
+    fold_operator,
+    is_no_slice,
     join,
     join_names,
 )
@@ -58,7 +60,7 @@ class Statements(Notes):
             self.may_raise = True
             for alias in statement.names:
                 dotted = alias.name if isinstance(statement, ast.Import) else f"{statement.module}.{alias.name}"
-                self.scope.names[alias.asname or alias.name.partition(".")[0]] = Value(name=dotted)
+                self.bind(alias.asname or alias.name.partition(".")[0], Value(name=dotted))
         return True
 
     def _do_expression(self, statement: ast.Expr) -> bool:
@@ -81,29 +83,29 @@ class Statements(Notes):
             return True
         value = self.eval(statement.value)
         for target in targets:
-            if not _is_same_place(target, statement.value):
-                self.store(target, value)
+            self.store(target, value)
         return True
 
     def _do_augmented(self, statement: ast.AugAssign) -> bool:
         value = self.sure(self.eval(statement.value))
-        if is_neutral(statement.op, value):
-            return True
         old = self.sure(self.eval(_as_load(statement.target)))
         result = self.combine(statement.op, old, value)
+        if result is old:
+            return True
+        is_empty = result.truth is False
         if old.sites:  # `+=` may change a list in place
             self.put(old, self.consume(value))
             result = result._replace(sites=old.sites, known=(), truth=None)
         self.store(statement.target, result)
+        if is_empty:
+            self.note_emptied(statement.target, result)
         return True
 
     def _do_delete(self, statement: ast.Delete) -> bool:
         for target in statement.targets:
             if isinstance(target, ast.Attribute | ast.Subscript):
                 owner = self.eval(target.value)
-                self.put(owner, PLAIN)
-                if owner.is_foreign:
-                    self.act(target, owner.labels)
+                self._store_item(target, owner, Value(truth=False, is_foreign=False))
         return True
 
     def store(self, target: ast.expr, value: Value) -> None:
@@ -119,13 +121,22 @@ class Statements(Notes):
             self.store(target.value, self.made(target, value))
         elif isinstance(target, ast.Attribute | ast.Subscript):
             owner = self.eval(target.value)
-            key = self.eval(target.slice) if isinstance(target, ast.Subscript) else PLAIN
-            self.put(owner, value._replace(labels=value.labels | key.labels | self.depends_on()))
-            if owner.is_foreign:
-                self.act(target, owner.labels | key.labels | self.labels_of(value))
-                self.hand_over(value)
+            if not value.place or value.place != self.place_of(target, owner):
+                self._store_item(target, owner, value)
             if isinstance(target, ast.Attribute) and owner.kind:
                 self.scope.names[f".{target.attr}"] = value
+
+    def _store_item(self, target: ast.Attribute | ast.Subscript, owner: Value, value: Value) -> None:
+        """Store a value in an attribute or item; to delete it, an empty one."""
+        key = self.eval(target.slice) if isinstance(target, ast.Subscript) else PLAIN
+        if is_no_slice(key) and self.truth(value) is False:
+            return
+        self.put(owner, value._replace(labels=value.labels | key.labels | self.depends_on()))
+        if owner.is_foreign:
+            self.act(target, owner.labels | key.labels | self.labels_of(value))
+            self.hand_over(value)
+        if isinstance(target, ast.Subscript) and is_whole(target.slice) and self.truth(value) is False:
+            self.note_emptied(target, owner)
 
     def _store_name(self, target: ast.Name, value: Value) -> None:
         kind = self.scope.elsewhere.get(target.id)
@@ -135,17 +146,18 @@ class Statements(Notes):
         home = self.scope.holder(target.id) if kind is ast.Nonlocal else None
         if home:
             home.names[target.id] = join([home.names[target.id], value])
+            self.bound[target.id] += 1
         else:
-            self.scope.names[target.id] = value
+            self.bind(target.id, value)
 
     def _do_definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         value = Value(functions=(Function(node, self.scope),), is_foreign=False)
-        self.scope.names[node.name] = self.decorate(value, node)
+        self.bind(node.name, self.decorate(value, node))
         return True
 
     def _do_class(self, node: ast.ClassDef) -> bool:
         names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-        self.scope.names[node.name] = Value(self._labels_of_names(names))
+        self.bind(node.name, Value(self._labels_of_names(names)))
         return True
 
     def _do_return(self, statement: ast.Return) -> bool:
@@ -220,7 +232,7 @@ class Statements(Notes):
             name = getattr(node, "rest", None) or getattr(node, "name", None)
             if name:
                 whole = node is case.pattern
-                self.scope.names[name] = subject if whole else Value(subject.labels)
+                self.bind(name, subject if whole else Value(subject.labels))
         if case.guard is None:
             return self.block(case.body)
         guard = self.eval(case.guard)
@@ -377,10 +389,11 @@ class Statements(Notes):
     def _handle(self, names: dict[str, Value], handler: ast.ExceptHandler) -> bool:
         self.scope.names = dict(names)
         if handler.name:
-            self.scope.names[handler.name] = UNKNOWN
+            self.bind(handler.name, UNKNOWN)
         return self.block(handler.body)
 
 
+_PATTERN_TYPES = {ast.MatchSequence: {"list", "tuple"}, ast.MatchMapping: {"dict"}}
 _STATEMENTS: dict[type, Callable[[Statements, Any], bool]] = {
     ast.Expr: Statements._do_expression,
     ast.Assign: Statements._do_assignment,
@@ -432,12 +445,6 @@ def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]
     )
 
 
-def _is_same_place(target: ast.expr, value: ast.expr) -> bool:
-    """True for `x = x`."""
-    is_simple = not any(isinstance(each, ast.Call) for each in ast.walk(value))
-    return is_simple and ast.unparse(target) == ast.unparse(value)
-
-
 def _fits(pattern: ast.pattern, subject: Value) -> bool | None:
     """Return whether a pattern fits a value; None if that is not known."""
     if isinstance(pattern, ast.MatchAs):
@@ -449,7 +456,7 @@ def _fits(pattern: ast.pattern, subject: Value) -> bool | None:
         value = pattern.value.value if isinstance(pattern.value, ast.Constant) else pattern.value
         if isinstance(value, ast.AST):
             return None
-        if type(value) in subject.excluded:
-            return False
-        return subject.known[0] == value if subject.known else None
-    return None
+        is_equal = fold_operator(ast.Eq(), subject, constant(value))
+        return is_equal.known[0] if is_equal else None
+    kinds = {name_of(pattern.cls)} if isinstance(pattern, ast.MatchClass) else _PATTERN_TYPES.get(type(pattern))
+    return False if kinds and cannot_be(subject, kinds) else None

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, NamedTuple
 
 from graphbus_core.editing.rungs.capability.sources import AnalyzedFile
+from graphbus_core.editing.rungs.effects.annotations import Declared
 
 FunctionLike = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Labels = frozenset[str]
 NOTHING: Labels = frozenset()
 SCALARS = frozenset({type(None), str, bytes, int, float, bool})
-_NUMBERS = frozenset({int, float, bool})
-_EXCLUDED_BY_NAME = {
-    "str": SCALARS - {str},
-    "bytes": SCALARS - {bytes},
-    **dict.fromkeys(("int", "float", "bool"), SCALARS - _NUMBERS),
-    **dict.fromkeys(("dict", "list", "tuple", "set", "frozenset", "Event"), SCALARS),
-}
+_EQUAL_TYPES = ({int, float, bool}, {set, frozenset})
+"""Types whose values may be equal to each other."""
 _LONGEST = 10_000
 """The largest number and the longest text or container that is computed."""
 
@@ -95,7 +91,10 @@ class Value(NamedTuple):
         kind: The class of the project that it is an object of, with its file.
         is_super: It is `super()`.
         name: The dotted name of something outside of the project.
+        declared: The annotation that it has.
         excluded: The types that it cannot have.
+        place: Where it was read, and when: two values of one place are equal.
+        is_empty: Everything was removed from it.
     """
 
     labels: Labels = NOTHING
@@ -108,7 +107,10 @@ class Value(NamedTuple):
     kind: tuple[AnalyzedFile, ast.ClassDef] | None = None
     is_super: bool = False
     name: str = ""
+    declared: Declared | None = None
     excluded: frozenset[type] = frozenset()
+    place: tuple[object, ...] = ()
+    is_empty: bool = False
 
 
 UNKNOWN = Value()
@@ -142,8 +144,16 @@ def join(values: Iterable[Value]) -> Value:
         kind=first.kind if all(each.kind == first.kind for each in others) else None,
         is_super=first.is_super and not others,
         name=first.name if all(each.name == first.name for each in others) else "",
+        declared=first.declared if all(each.declared == first.declared for each in others) else None,
         excluded=first.excluded.intersection(*(each.excluded for each in others)),
+        place=first.place if all(each.place == first.place for each in others) else (),
     )
+
+
+def are_equal(values: Sequence[Value]) -> bool:
+    """True if several values are one, or known and the same."""
+    first = values[0]
+    return all(each is first or (first.known and is_same(first.known, each.known)) for each in values)
 
 
 def join_names(several: list[dict[str, Value]], labels: Labels = NOTHING) -> dict[str, Value]:
@@ -156,8 +166,7 @@ def join_names(several: list[dict[str, Value]], labels: Labels = NOTHING) -> dic
         values = [each[name] for each in several if name in each]
         if len(values) == len(several) or not name.startswith("."):
             value = join(values)
-            is_one = all(each is values[0] for each in values)
-            joined[name] = value if is_one or not labels else value._replace(labels=value.labels | labels)
+            joined[name] = value if are_equal(values) or not labels else value._replace(labels=value.labels | labels)
     return joined
 
 
@@ -180,9 +189,10 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.In: lambda left, right: left in right,
     ast.NotIn: lambda left, right: left not in right,
 }
+_COMPARING = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _NEUTRAL: dict[type[ast.AST], tuple[object, ...]] = {
     ast.Add: (0, 0.0, "", [], ()),
-    ast.Sub: (0, 0.0),
+    ast.Sub: (0, 0.0, set()),
     ast.Mult: (1,),
     ast.Div: (1,),
     ast.FloorDiv: (),
@@ -222,12 +232,16 @@ def fold_operator(kind: ast.AST, left: Value, right: Value) -> Value | None:
         return None if result is None else constant(result is isinstance(kind, ast.Is))
     if isinstance(kind, ast.Eq | ast.NotEq) and (_never_equal(left, right) or _never_equal(right, left)):
         return constant(isinstance(kind, ast.NotEq))
+    if left.place and left.place == right.place and float in left.excluded:  # a float may be unequal to itself
+        return constant(isinstance(kind, ast.Eq | ast.LtE | ast.GtE)) if isinstance(kind, _COMPARING) else None
     compute = _BINARY.get(type(kind))
     return fold(compute, *left.known, *right.known) if compute and left.known and right.known else None
 
 
 def _is_identical(left: Value, right: Value) -> bool | None:
     """Return the result of `is`, which is known for None, True and False only."""
+    if left.place and left.place == right.place:
+        return True
     singletons = (None, True, False)
     if left.known and right.known:
         both = (*left.known, *right.known)
@@ -239,18 +253,34 @@ def _is_identical(left: Value, right: Value) -> bool | None:
 
 
 def _never_equal(value: Value, other: Value) -> bool:
-    return bool(other.known) and type(other.known[0]) in value.excluded
+    """True if a value is not equal to a known one, whose type or truth it cannot have."""
+    if not other.known:
+        return False
+    kind = type(other.known[0])
+    kinds = next((each for each in _EQUAL_TYPES if kind in each), {kind})
+    return kinds <= value.excluded or value.truth is (not other.known[0])
+
+
+def cannot_be(value: Value, names: Set[str]) -> bool:
+    """True if a value has none of the types with these names; False if that is not known."""
+    return names <= {each.__name__ for each in value.excluded}
+
+
+def is_no_slice(key: Value) -> bool:
+    """True for the key of `items[:0]`, which takes nothing of any list."""
+    found = key.known[0] if key.known else None
+    return isinstance(found, slice) and not any(range(*found.indices(length)) for length in (0, 1, 2, 1_000_000))
+
+
+def is_void(kind: ast.operator, left: Value, right: Value) -> bool:
+    """True if the result is zero or empty whatever the values are: `x * 0`, `x - x`."""
+    if isinstance(kind, ast.Sub | ast.BitXor):
+        return bool(left.place) and left.place == right.place
+    return isinstance(kind, ast.Mult | ast.BitAnd) and any(
+        each.known and is_same(each.known, (0,)) for each in (left, right)
+    )
 
 
 def is_neutral(kind: ast.operator, value: Value) -> bool:
-    """True if `name += value`, or another operator, leaves the name as it is."""
+    """True if `left + value`, or another operator, leaves the left side as it is."""
     return bool(value.known) and any(is_same(value.known, (each,)) for each in _NEUTRAL.get(type(kind), ()))
-
-
-def excluded_types(annotation: ast.expr | None) -> frozenset[type]:
-    """Return the types that a parameter with this annotation cannot have; none for an annotation that is not well known."""
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        name = annotation.value.partition("[")[0].strip()
-        return _EXCLUDED_BY_NAME.get(name, frozenset()) if "|" not in annotation.value else frozenset()
-    base = annotation.value if isinstance(annotation, ast.Subscript) else annotation
-    return _EXCLUDED_BY_NAME.get(base.id, frozenset()) if isinstance(base, ast.Name) else frozenset()
