@@ -132,6 +132,18 @@ def _reads(tmp_path: Path, signature: str, body: str) -> str:
         ("event.payload['a']['b']", "a"),
         ("event['a'].get('b')", "a"),
         ("[event['a'] for _ in range(3)]", "a"),
+        ("[event[key] for key in ('a', 'b')]", "a b"),
+        ("for key in ['a', KEY]: event[key]", "a key"),
+        ("for key in KEYS: event.get(key)", "a? b?"),
+        ("for key in ('a', 'b'):\n    if key in event:\n        event[key]", "a? b? a? b?"),
+        ("names = {'a': 1, 'b': 2}\nfor key in names: event[key]", "a b"),
+        ("names = {'a': 1, 'b': 2}\nfor key, name in names.items(): event[key]", "..."),
+        ("names = ['a']\nnames.append('b')\nfor key in names: event[key]", "..."),
+        ("names = ['a']\nself.fill(names)\nfor key in names: event[key]", "..."),
+        ("for key in ('a', 1): event[key]", "a ..."),
+        ("for key in ('a', *self.keys): event[key]", "..."),
+        ("for key in ('a',):\n    key = self.key\n    event[key]", "..."),
+        ("for key in ('a',): event[key]\nfor key in self.keys: event[key]", "..."),
         ("def inner(): return event['a']\ninner()", "a"),
         ("event = {}\nevent['a']", "..."),
         ("for event in ['x']: event['a']", "..."),
@@ -148,7 +160,7 @@ def _reads(tmp_path: Path, signature: str, body: str) -> str:
     ],
 )
 def test_the_keys_that_a_handler_of_events_reads(tmp_path: Path, body: str, reads: str) -> None:
-    text = f"{TYPES}\nKEY = 'key'\n"
+    text = f"{TYPES}\nKEY = 'key'\nKEYS = ('a', 'b')\n"
     lines = "\n".join(f"        {line}" for line in body.splitlines())
     agent = read_agent(
         tmp_path, f"{text}class A(GraphBusNode):\n    @subscribe('/T')\n    def on_t(self, event):\n{lines}\n"

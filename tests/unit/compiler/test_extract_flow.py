@@ -105,6 +105,11 @@ FIELDS = {
     "Order(order_id='x', totl=1.0)": "{order_id: str, totl: float}",
     "msgspec.to_builtins(Money(amount=1.0))": "{amount: float}",
     "orders[0]": ORDER,
+    "{key: order[key] for key in ('order_id', 'total')}": "{order_id: ?, total: ?}",
+    "{name: 0.5 for name, _ in {'a': 1, 'b': 2}.items()}": "{a: float, b: float}",
+    "{name: value for name, value in (('a', 'total'), ('b', 3))}": "{a: str, b: int}",
+    "{key: 1 for key in ('a', 'b') if unknown}": "None",
+    "{key: 1 for key in unknown}": "None",
     "unknown": "None",
     "unknown.thing()": "None",
 }

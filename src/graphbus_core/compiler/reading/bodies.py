@@ -335,6 +335,15 @@ def _visit_loop(body: Body, node: ast.For | ast.AsyncFor) -> Sequence[ast.AST]:
     return [*([] if is_plain else [node.target]), node.iter, *node.body, *node.orelse]
 
 
+def _visit_comprehension(body: Body, node: ast.comprehension) -> Sequence[ast.AST]:
+    """Note the variable of a comprehension, as that of a loop."""
+    _note_read_only(body, node.iter)
+    is_plain = isinstance(node.target, ast.Name)
+    if is_plain:
+        body.bind(node.target.id, ast.Starred(node.iter, ast.Load()))  # type: ignore[attr-defined]
+    return [*([] if is_plain else [node.target]), node.iter, *node.ifs]
+
+
 def _visit_subscript(body: Body, node: ast.Subscript) -> None:
     """Note the key in `name[key]`; an assignment or `del` is a write."""
     how: Literal["read", "write"] = "read" if node.ctx.__class__ is ast.Load else "write"
@@ -504,6 +513,7 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.With: _visit_with,
     ast.Yield: _visit_yield,
     ast.YieldFrom: _visit_yield,
+    ast.comprehension: _visit_comprehension,
     ast.arg: _make_binding_visitor("arg"),
     **{getattr(ast, kind): _make_binding_visitor("name") for kind in _TYPE_PARAMETERS if hasattr(ast, kind)},
 }

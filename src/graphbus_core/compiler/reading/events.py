@@ -22,6 +22,7 @@ from graphbus_core.compiler.reading.catching import may_be_caught
 from graphbus_core.compiler.reading.constants import evaluate_constant, follow_constant, is_rebound, text_of
 from graphbus_core.compiler.reading.flow import infer_type, read_fields, read_variants
 from graphbus_core.compiler.reading.guards import GuardedParts
+from graphbus_core.compiler.reading.loops import constants_of
 from graphbus_core.compiler.reading.methods import Decorator, MethodSource, annotated_arguments
 from graphbus_core.compiler.reading.modules import FUNCTIONS, DefinedName, NameScope, resolve_through
 from graphbus_core.compiler.reading.syntax import call_argument, span_of
@@ -194,9 +195,10 @@ def _find_key_reads(
     names = ({event, payload} | aliases) - unclear - {""}
     unclear |= {access.name for access in body.accesses if access.is_payload and access.name in names - {event}}
     uses = [
-        (access, evaluate_constant(access.key, view.scope))
+        (access, key)
         for access in body.accesses
         if (access.name == event if access.is_payload else access.name in names)
+        for key in constants_of(access.key, view)
     ]
     # keys that the function itself adds to a copy
     added = {(access.name, key) for access, key in uses if access.how == "write" and access.name in aliases}

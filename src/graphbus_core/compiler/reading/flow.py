@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from graphbus_core.compiler.reading.annotations import read_type
 from graphbus_core.compiler.reading.bodies import Body, FunctionNode
 from graphbus_core.compiler.reading.constants import NOT_CONSTANT, constant_dict, evaluate_constant, home_of, is_rebound
 from graphbus_core.compiler.reading.endings import is_stub, reaches_end
+from graphbus_core.compiler.reading.loops import read_comprehension
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
     DefinedName,
@@ -37,6 +39,7 @@ from graphbus_core.compiler.reading.standard import (
     of_one,
     of_operation,
     part_of,
+    types_of_targets,
     with_fields,
 )
 from graphbus_core.compiler.reading.views import (
@@ -96,11 +99,9 @@ def _infer_name(expression: ast.Name, view: FunctionView, depth: int) -> Type:
     name = expression.id
     if name in view.items:
         return view.items[name]
-    declared = UNKNOWN
+    declared = view.parameters.get(name, UNKNOWN) if name not in view.body.bound else UNKNOWN
     if name in view.body.annotations:
         declared = read_type(view.body.annotations[name], view.scope)
-    elif name in view.parameters and name not in view.body.bound:
-        declared = view.parameters[name]
     if declared.kind != "unknown":
         known = COROUTINE if _is_coroutine(expression, view, depth) else _apply_changes(declared, name, view, depth)
         return unless_changed(known, name, view)
@@ -158,22 +159,19 @@ def _infer_comprehension(
 
 def _infer_dict_comprehension(expression: ast.DictComp, view: FunctionView, depth: int) -> Type:
     """Return the type of a dict comprehension; a plain dict unless the types of its keys and values are both known."""
+    known = record_of(read_comprehension(expression, view, partial(infer_type, depth=depth)))
     inner = comprehension_view(expression.generators, view, depth)
     key, value = infer_type(expression.key, inner, depth), infer_type(expression.value, inner, depth)
-    of = Type("dict", (key, value))
-    return DICT if "unknown" in (key.kind, value.kind) else without_constants(of)
+    is_unknown = "unknown" in (key.kind, value.kind)
+    return known or (DICT if is_unknown else without_constants(Type("dict", (key, value))))
 
 
 def comprehension_view(generators: list[ast.comprehension], view: FunctionView, depth: int = 0) -> FunctionView:
     """Return the view in which the parts of a comprehension are read: `items` has the types of its loop variables."""
     items = dict(view.items)
     for each in generators:
-        of = item_of(infer_type(each.iter, view.replace(items=items), depth))
-        targets = each.target.elts if isinstance(each.target, ast.Tuple) else [each.target]
-        parts = of.args if of.kind == "tuple" and len(of.args) == len(targets) > 1 else [of] * len(targets)
-        for target, part in zip(targets, parts, strict=True):
-            if isinstance(target, ast.Name):
-                items[target.id] = part if len(targets) == 1 or of.kind == "tuple" else UNKNOWN
+        of = infer_type(each.iter, view.replace(items=items), depth)
+        items |= types_of_targets(each.target, item_of(of))
     return view.replace(items=items)
 
 
@@ -221,7 +219,7 @@ def _infer_attribute(expression: ast.Attribute, view: FunctionView, depth: int) 
     if value is not expression:
         return certain_type(infer_type(value, home, depth), is_display=isinstance(value, _DISPLAYS))
     owner = infer_type(expression.value, view, depth)
-    is_hex = owner.kind == "str" and owner.name == "UUID" and expression.attr == "hex"
+    is_hex = (owner.kind, owner.name, expression.attr) == ("str", "UUID", "hex")
     return STR if is_hex else part_of(owner, expression.attr)
 
 
@@ -585,5 +583,8 @@ _FIELD_READERS: dict[type, Callable[[Any, FunctionView, int], Schema | None]] = 
     ast.BinOp: _read_operation,
     ast.Call: _read_call,
     ast.Dict: _read_display,
+    ast.DictComp: lambda expression, view, depth: read_comprehension(
+        expression, view, partial(infer_type, depth=depth)
+    ),
     ast.Name: _read_local,
 }

@@ -99,6 +99,17 @@ def item_of(of: Type) -> Type:
     return of.args[0] if of.kind in ("list", "set", "dict") and of.args else UNKNOWN
 
 
+def types_of_targets(target: ast.expr, of: Type) -> dict[str, Type]:
+    """Return the types of the names of a target, to which items of a type are assigned."""
+    targets = target.elts if isinstance(target, ast.Tuple) else [target]
+    parts = of.args if of.kind == "tuple" and len(of.args) == len(targets) > 1 else [of] * len(targets)
+    return {
+        each.id: part if len(targets) == 1 or of.kind == "tuple" else UNKNOWN
+        for each, part in zip(targets, parts, strict=True)
+        if isinstance(each, ast.Name)
+    }
+
+
 def of_function(dotted: str, first: Type, count: int) -> Type:
     """Return the type that a function of a library returns; unknown for one that is not listed here.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
+from graphbus_core.compiler.reading import syntax
 from graphbus_core.editing.rungs.capability.scopes import ImportedName
 from graphbus_core.editing.rungs.capability.sources import AnalyzedFile, name_of
 
@@ -33,7 +34,7 @@ def declared(file: AnalyzedFile, annotation: ast.expr | None) -> Declared | None
     """Return an annotation, of a text what it says; None if it says nothing."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         try:
-            annotation = ast.parse(annotation.value.strip(), mode="eval").body
+            annotation = syntax.parse_expression(annotation.value.strip())
         except SyntaxError:
             return None
     if isinstance(annotation, ast.Subscript) and name_of(annotation.value) in _WRAPPERS:
