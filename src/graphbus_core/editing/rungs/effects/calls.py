@@ -11,6 +11,7 @@ from typing import Any
 from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.scopes import defaults_of
 from graphbus_core.editing.rungs.capability.sources import name_of
+from graphbus_core.editing.rungs.effects.facts import Fact
 from graphbus_core.editing.rungs.effects.notes import Call, Notes, is_generator, is_static, own_nodes
 from graphbus_core.editing.rungs.effects.values import (
     NOTHING,
@@ -26,6 +27,7 @@ from graphbus_core.editing.rungs.effects.values import (
     cannot_be,
     constant,
     join,
+    type_of,
 )
 
 _MOST_CALLS = 12
@@ -90,6 +92,7 @@ _MAKING = frozenset(
 """What makes an object that nobody else has, and that only holds what it is given."""
 
 
+_TAKING = frozenset({"pop", "popleft", "popitem"})
 _ADDING = frozenset({"extend", "extendleft", "update", "difference_update", "intersection_update", "writelines"})
 """Methods that change an object by the items of what they are given."""
 
@@ -307,7 +310,9 @@ class Calls(Notes):
             if any(not each.work and self.truth(each) is False for each in iterated):
                 return constant(())
             return Value(labels, work=(Work(node, run),), is_foreign=False, truth=True)
-        found = self._compute_builtin(node, name, args) if len(args) == len(given) else None
+        if name == "next" and len(args) == 1 and not args[0].work and self.truth(args[0]) is False:
+            raise Raised
+        found = self._compute_builtin(node, name, args, named) if len(args) + len(named) == len(given) else None
         if found is None and name in _CONSUMING:
             is_copy = name in ("list", "dict", "set") and len(given) == 1
             return (
@@ -315,8 +320,11 @@ class Calls(Notes):
             )
         return found or Value(labels, is_foreign=False)
 
-    def _compute_builtin(self, node: ast.Call, name: str, args: list[Value]) -> Value | None:
+    def _compute_builtin(self, node: ast.Call, name: str, args: list[Value], named: dict[str, Value]) -> Value | None:
         """Return what a call of a function of Python returns, if that is known."""
+        if name in _FOLDED and all(each.known and not each.work for each in (*args, *named.values())):
+            options = {key: value.known[0] for key, value in named.items()}
+            return self.computed(node, partial(_FOLDED[name], *(each.known[0] for each in args), **options))
         if name == "super" and self.scope.owner:
             receiver = next(iter(self.scope.names.values()), UNKNOWN)
             return receiver._replace(kind=(self.scope.file, self.scope.owner), is_super=True) if receiver.kind else None
@@ -325,12 +333,18 @@ class Calls(Notes):
         if name == "isinstance" and len(args) == 2:
             kinds = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
             return constant(False) if cannot_be(args[0], set(map(name_of, kinds))) else None
-        if name in _FOLDED and all(each.known and not each.work for each in args):
-            return self.computed(node, partial(_FOLDED[name], *(each.known[0] for each in args)))
-        if name == "len" and len(args) == 1 and self.truth(args[0]) is False:
-            return constant(0)
-        is_text = name in ("repr", "ascii") or (name == "str" and len(args) == 1 and str in args[0].excluded)
-        return Value(self.labels_of(join(args)), truth=True, is_foreign=False) if is_text else None
+        return self._describe(name, args[0]) if len(args) == 1 and not named else None
+
+    def _describe(self, name: str, value: Value) -> Value | None:
+        """Return what the type, length, size or text of a value is; None for another function."""
+        found = Value(self.labels_of(value), is_foreign=False)
+        if name == "type":
+            return type_of(value)
+        if name in ("len", "abs"):
+            is_empty = name == "len" and self.truth(value) is False
+            return constant(0) if is_empty else found._replace(facts=(Fact(ast.GtE, 0),))
+        is_never_empty = name in ("repr", "ascii") or (name == "str" and str in value.excluded)
+        return found._replace(truth=True) if is_never_empty else None
 
     def _run_over_items(self, node: ast.Call, functions: list[Value], given: list[Value]) -> Value:
         """Run what a builtin runs over the items of what it is given, and return what its result holds."""
@@ -382,6 +396,8 @@ class Calls(Notes):
         found = self._fold_method(node, name, owner, given)
         if found:
             return found
+        if name in _TAKING and len(given) < 2 and self.truth(owner) is False:
+            raise Raised
         if given and name in _ADDING and all(self._adds_nothing(name, owner, each) for each in given):
             return PLAIN
         found = self._look_up(node, name, owner, given) or self._change(node, name, owner, given)

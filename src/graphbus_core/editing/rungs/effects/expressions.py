@@ -15,9 +15,11 @@ from graphbus_core.editing.rungs.effects.annotations import excluded_types, item
 from graphbus_core.editing.rungs.effects.calls import Calls
 from graphbus_core.editing.rungs.effects.notes import FUNCTIONS, is_static, is_whole
 from graphbus_core.editing.rungs.effects.values import (
+    NAME_OF_TYPE,
     NOTHING,
     PLAIN,
     SCALARS,
+    TYPE,
     UNKNOWN,
     Function,
     FunctionLike,
@@ -26,7 +28,6 @@ from graphbus_core.editing.rungs.effects.values import (
     Value,
     Work,
     are_equal,
-    cannot_be,
     constant,
     fold,
     fold_operator,
@@ -34,6 +35,7 @@ from graphbus_core.editing.rungs.effects.values import (
     is_no_slice,
     is_void,
     join,
+    type_of,
 )
 
 
@@ -50,7 +52,7 @@ class Expressions(Calls):
         follow_it = _EXPRESSIONS.get(type(node))
         if follow_it:
             value = follow_it(self, node)
-            return self.at_place(node, value) if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else value
+            return self.at_place(node, value) if isinstance(node, _PLACES) else value
         children = [self.eval(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
         return Value(NOTHING.union(*(self.labels_of(each) for each in children)), is_foreign=False)
 
@@ -64,6 +66,8 @@ class Expressions(Calls):
     def _global(self, file: AnalyzedFile, name: str) -> Value:
         """Return the value of a name of a module, of another module of the project too, or of a builtin."""
         bound = file.scopes.module.bindings.get(name)
+        if name == "__name__":
+            return constant(file.module)  # no agent is run as a script
         if bound is None:
             return of_outside(f"builtins.{name}" if name in BUILTINS and not file.scopes.module.stars else "")
         return join(self._of_binding(file, each, is_only=len(bound) == 1) for each in bound)
@@ -114,15 +118,17 @@ class Expressions(Calls):
         set_here = self.scope.names.get(f".{node.attr}") if owner.kind else None
         if set_here:
             return self.sure(set_here)
+        if node.attr == "__class__":
+            return type_of(owner)
+        if owner.name == TYPE:
+            is_name = node.attr in ("__name__", "__qualname__")
+            return owner._replace(name=NAME_OF_TYPE) if is_name else Value(owner.labels)
         if owner.name and not owner.kind:
             return of_outside(f"{owner.name}.{node.attr}")
         if owner.kind:
-            member = self.member(owner, node.attr)
-            if member and self.is_known(member):
-                return member._replace(
-                    labels=member.labels | owner.labels
-                )  # a getter of a constant depends on its object
-            return member or self.element(owner)._replace(known=(), truth=None)
+            member = self.member(owner, node.attr) or self.element(owner)._replace(known=(), truth=None)
+            # a getter of a constant depends on its object
+            return member._replace(labels=member.labels | owner.labels) if self.is_known(member) else member
         read = frozenset({f"[{node.attr}]"}) if owner.labels else NOTHING
         found = self.element(owner)
         return Value(found.labels | read, sites=found.sites, is_foreign=found.is_foreign)
@@ -168,7 +174,13 @@ class Expressions(Calls):
             return self.copy(node, owner)
         if self.is_known(owner) and key.known:
             return self.computed(node, lambda: owner.known[0][key.known[0]]) or PLAIN
-        return self.item_by_key(owner, key)
+        return self._only_item(owner) or self.item_by_key(owner, key)
+
+    def _only_item(self, owner: Value) -> Value | None:
+        """Return what all items of a known dict or list are; None if they differ."""
+        items = owner.known[0] if self.is_known(owner) else None
+        several = list(items.values() if isinstance(items, dict) else items if isinstance(items, list | tuple) else ())
+        return constant(several[0]) if several and are_equal([constant(each) for each in several]) else None
 
     def item_by_key(self, owner: Value, key: Value) -> Value:
         """Return `owner[key]`; a constant key is one of the labels of the result."""
@@ -214,10 +226,8 @@ class Expressions(Calls):
     def _at_logic(self, node: ast.BoolOp) -> Value:
         found: list[Value] = []
         decides = isinstance(node.op, ast.Or)
-        with self.restoring():
+        with self.restoring(), self.assuming():
             for number, operand in enumerate(node.values):
-                if any(_contradicts(operand, each) for each in node.values[:number]):
-                    return constant(decides)
                 value = self.eval(operand) if not number else self._maybe(operand)
                 if value is None:
                     break
@@ -229,11 +239,14 @@ class Expressions(Calls):
                 if truth is None:
                     found.append(value)
                     self.conditions.append(self.labels_of(value))
+                    self.assume(operand, truth=not decides)
         truths = {self.truth(each) for each in found}
         if len(found) == 1:
             return found[0]
         # an operand that decides gives the result its truth value, whatever the others are
         is_decided = bool(found) and self.truth(found[-1]) is decides
+        if is_decided and not decides:
+            return Value(truth=False, is_foreign=False)  # what decides it does not matter
         return join(found)._replace(
             known=(), truth=decides if is_decided else truths.pop() if len(truths) == 1 else None
         )
@@ -246,17 +259,23 @@ class Expressions(Calls):
             return None
 
     def _at_comparison(self, node: ast.Compare) -> Value:
-        tested = _type_test(node)
-        if tested and cannot_be(self.eval(tested[0]), tested[1]):
-            return constant(isinstance(node.ops[0], ast.NotEq | ast.IsNot | ast.NotIn))
         values = [self.sure(self.eval(each)) for each in (node.left, *node.comparators)]
         self.may_raise = self.may_raise or not all(each.known for each in values)
-        results = [fold_operator(op, *pair) for op, pair in zip(node.ops, pairwise(values), strict=True)]
+        sides = zip(node.ops, pairwise(values), node.comparators, strict=True)
+        results = [self._compare(op, *pair, written) for op, pair, written in sides]
         if any(each is not None and not each.known[0] for each in results):
             return constant(False)
         if None not in results:
             return constant(True)
         return Value(NOTHING.union(*(self.labels_of(each) for each in values)), is_foreign=False)
+
+    def _compare(self, op: ast.cmpop, left: Value, right: Value, written: ast.expr) -> Value | None:
+        """Return the result of a comparison; None if it is not known."""
+        if isinstance(op, ast.In | ast.NotIn) and isinstance(written, ast.Tuple | ast.List | ast.Set):
+            found = [fold_operator(ast.Eq(), left, self.eval(each)) for each in written.elts]
+            if all(each is not None and not each.known[0] for each in found):
+                return constant(isinstance(op, ast.NotIn))
+        return fold_operator(op, left, right)
 
     def _at_choice(self, node: ast.IfExp) -> Value:
         test = self.eval(node.test)
@@ -264,11 +283,18 @@ class Expressions(Calls):
         if truth is not None:
             return self.eval(node.body if truth else node.orelse)
         with self.under(self.labels_of(test)):
-            found = [value for value in (self._maybe(node.body), self._maybe(node.orelse)) if value is not None]
+            ways = [self._choose(node.test, node.body, truth=True), self._choose(node.test, node.orelse, truth=False)]
+            found = [value for value in ways if value is not None]
         if not found:
             raise Raised
         joined = join(found)
         return joined if are_equal(found) else joined._replace(labels=joined.labels | self.labels_of(test))
+
+    def _choose(self, test: ast.expr, node: ast.expr, *, truth: bool) -> Value | None:
+        """Follow what is computed where a condition is true, or where it is not; None if it always raises."""
+        with self.assuming():
+            self.assume(test, truth=truth)
+            return self._maybe(node)
 
     def _at_display(self, node: ast.List | ast.Tuple | ast.Set) -> Value:
         if len(node.elts) == 1 and isinstance(node.elts[0], ast.Starred):
@@ -319,6 +345,7 @@ class Expressions(Calls):
 
     def _at_await(self, node: ast.Await) -> Value:
         value = self.eval(node.value)
+        self.writes += 1
         if value.work:
             return join([work.run() for work in value.work])
         if value.is_foreign and not isinstance(node.value, ast.Call):
@@ -328,13 +355,18 @@ class Expressions(Calls):
     def _at_yield(self, node: ast.Yield | ast.YieldFrom) -> Value:
         self.may_raise = True
         value = self.eval(node.value) if node.value else constant(None)
+        self.writes += 1
         if isinstance(node, ast.YieldFrom):
             value = self.consume(value)
         self.note_result(value)
         return Value(self.labels_of(value))
 
     def _at_comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp) -> Value:
-        return self._comprehend(node, node.generators, self.eval(node.generators[0].iter))
+        first, loop = self.eval(node.generators[0].iter), node.generators[0]
+        made = self._comprehend(node, node.generators, first)
+        is_copy = not isinstance(node, ast.DictComp) and len(node.generators) == 1 and not loop.ifs
+        is_copy = is_copy and ast.unparse(node.elt) == ast.unparse(loop.target)  # type: ignore[union-attr]
+        return made._replace(place=first.place) if is_copy else made
 
     def _at_generator(self, node: ast.GeneratorExp) -> Value:
         first = self.eval(node.generators[0].iter)
@@ -371,6 +403,7 @@ class Expressions(Calls):
                         if self.truth(value) is False:
                             return self.made(node, PLAIN, known=([],), truth=False)
                         self.conditions.append(self.labels_of(value))
+                        self.assume(test, truth=True)
                 parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
                 content = join(self.eval(each) for each in parts)
                 return self.made(node, content._replace(labels=content.labels.union(*self.conditions)))
@@ -378,6 +411,7 @@ class Expressions(Calls):
                 self.scope = outer
 
 
+_PLACES = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 _EXPRESSIONS: dict[type, Callable[[Expressions, Any], Value]] = {
     ast.Constant: Expressions._at_constant,
     ast.Name: Expressions._at_name,
@@ -422,23 +456,3 @@ def _overriding(
     for file, owner, method in home.project.fields(name):
         if owner and owner is not kind and isinstance(method, (*FUNCTIONS, ast.Lambda)):
             yield from ((file, owner, method) for _, step in file.lineage(owner) if step is kind)
-
-
-def _type_test(node: ast.Compare) -> tuple[ast.expr, set[str]] | None:
-    """Return what is tested by `type(x) is int`, and the names of the types; None for another comparison."""
-    left = node.left
-    owner: ast.expr | None = left.value if isinstance(left, ast.Attribute) and left.attr == "__class__" else None
-    if isinstance(left, ast.Call) and name_of(left) == "type" and len(left.args) == 1:
-        owner = left.args[0]
-    kinds = getattr(node.comparators[0], "elts", None) or [node.comparators[0]]
-    names = set(map(name_of, kinds))
-    return (owner, names) if owner and len(node.ops) == 1 and "" not in names else None
-
-
-def _contradicts(one: ast.expr, other: ast.expr) -> bool:
-    """True for `x` and `not x`."""
-    for first, second in ((one, other), (other, one)):
-        if isinstance(first, ast.UnaryOp) and isinstance(first.op, ast.Not):
-            has_call = any(isinstance(each, ast.Call) for each in ast.walk(second))
-            return not has_call and ast.dump(first.operand) == ast.dump(second)
-    return False

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from graphbus_core.editing.rungs.capability.sources import name_of
 from graphbus_core.editing.rungs.effects.annotations import Declared, element_of, excluded_types
+from graphbus_core.editing.rungs.effects.facts import Fact, Scalar, comparison, decide
 from graphbus_core.editing.rungs.effects.values import (
     NOTHING,
     PLAIN,
@@ -20,6 +21,7 @@ from graphbus_core.editing.rungs.effects.values import (
     Labels,
     Scope,
     Value,
+    constant,
     fold,
     join,
 )
@@ -160,6 +162,9 @@ class Notes:
         """Return where a value is read: equal for the same names, attributes and items as long as nothing changes them."""
         if isinstance(node, ast.Subscript) and is_whole(node.slice):
             node = node.value
+        if isinstance(node, ast.Call) and name_of(node) == "len" and len(node.args) == 1:
+            place = self.place_of(node.args[0], value)
+            return ("len", *place) if place else ()
         parts = list(ast.walk(node))
         if not all(isinstance(each, _PLACE) for each in parts):
             return ()
@@ -172,11 +177,55 @@ class Notes:
     def at_place(self, node: ast.expr, value: Value) -> Value:
         """Return a value with where it is read, and whether everything was removed there."""
         place = () if value.known else self.place_of(node, value)
-        return value._replace(place=value.place or place, is_empty=bool(place) and f".{place}" in self.scope.names)
+        lasting = tuple(each for each in value.facts if each.kind is not bool)
+        return value._replace(place=value.place or place, facts=lasting + self._facts_at(place))
+
+    def _facts_at(self, place: tuple[object, ...]) -> tuple[Fact, ...]:
+        found = self.scope.names.get(_key(place)) if place else None
+        return found.known[0] if found and found.known else ()
+
+    def note_fact(self, node: ast.expr, value: Value, fact: Fact) -> None:
+        """Note what holds for what an expression names, as long as nothing changes it."""
+        place = self.place_of(node, value)
+        if place:
+            self.scope.names[_key(place)] = constant((*self._facts_at(place), fact))
 
     def note_emptied(self, node: ast.expr, value: Value) -> None:
         """Note that everything is removed from what an expression names."""
-        self.scope.names[f".{self.place_of(node, value)}"] = PLAIN
+        self.note_fact(node, value, Fact(bool, False))
+
+    def assume(self, test: ast.expr, *, truth: bool) -> None:
+        """Note what holds where a condition is true, or where it is not."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            self.assume(test.operand, truth=not truth)
+        elif isinstance(test, ast.BoolOp):
+            for each in test.values if isinstance(test.op, ast.And) is truth else ():
+                self.assume(each, truth=truth)
+        elif isinstance(test, ast.Compare):
+            found = comparison(test, truth=truth)
+            other = self.eval(found[2]).known if found and isinstance(found[2], ast.Name | ast.Constant) else ()
+            if found and other and isinstance(other[0], Scalar):
+                self._assume_fact(found[0], Fact(found[1], other[0]))
+        else:
+            self._assume_fact(test, Fact(bool, truth))
+
+    def _assume_fact(self, node: ast.expr, fact: Fact) -> None:
+        if self.place_of(node):
+            self.note_fact(node, self.eval(node), fact)
+
+    @contextmanager
+    def assuming(self) -> Iterator[None]:
+        """Keep what is assumed inside to the inside."""
+        before = {name: value for name, value in self.scope.names.items() if name.startswith(_key(()))}
+        try:
+            yield
+        finally:
+            self.forget_facts()
+            self.scope.names |= before
+
+    def forget_facts(self) -> None:
+        """Forget what conditions have said."""
+        self.scope.names = {name: value for name, value in self.scope.names.items() if not name.startswith(_key(()))}
 
     def bind(self, name: str, value: Value) -> None:
         """Give a local name a value."""
@@ -228,10 +277,11 @@ class Notes:
 
     def truth(self, value: Value) -> bool | None:
         """Return the truth value of a value; None if it is not always the same."""
-        if value.is_empty:
-            return False
         if self.is_known(value):
             return bool(value.known[0])
+        decided = decide(value.facts, bool, True)
+        if decided is not None:
+            return decided
         only_function = value.functions and not value.is_foreign and not value.sites
         return True if only_function else self._kept_truth(value)
 
@@ -330,6 +380,11 @@ class Notes:
     @abstractmethod
     def inside(self, node: ast.AST, scope: Scope) -> AbstractContextManager[None]:
         """Follow a call in its own scope."""
+
+
+def _key(place: tuple[object, ...]) -> str:
+    """Return under which name the facts of a place are kept; for no place, how these names begin."""
+    return "..".join(("", "", *map(repr, place)))
 
 
 def is_whole(key: ast.expr) -> bool:

@@ -183,6 +183,7 @@ class Statements(Notes):
             self.may_raise = True
             with self.under(self.labels_of(test)):
                 self.note_raise(statement, test.labels, "AssertionError")
+            self.assume(statement.test, truth=True)
         return True
 
     def _do_break(self, statement: ast.Break | ast.Continue) -> bool:
@@ -212,7 +213,13 @@ class Statements(Notes):
         blocks = [statement.body, statement.orelse]
         if truth is not None:
             return self.block(blocks[not truth])
-        return self._ways([partial(self.block, each) for each in blocks], self.labels_of(test))
+        ways = [partial(self._branch, statement.test, block, truth=block is blocks[0]) for block in blocks]
+        return self._ways(ways, self.labels_of(test))
+
+    def _branch(self, test: ast.expr, block: Sequence[ast.stmt], *, truth: bool) -> bool:
+        """Follow what runs where a condition is true, or where it is not."""
+        self.assume(test, truth=truth)
+        return self.block(block)
 
     def _do_match(self, statement: ast.Match) -> bool:
         subject = self.sure(self.eval(statement.subject))
@@ -274,9 +281,8 @@ class Statements(Notes):
             return self.truth(self.eval(statement.test)) is not True
 
         labels = self.labels_of(test)
-        return self._loop(
-            statement, partial(self.block, statement.body), labels, is_entered=truth is True, may_end=may_end
-        )
+        enter = partial(self._branch, statement.test, statement.body, truth=True)
+        return self._loop(statement, enter, labels, is_entered=truth is True, may_end=may_end)
 
     def _loop(
         self,
@@ -288,6 +294,7 @@ class Statements(Notes):
         may_end: Callable[[], bool],
     ) -> bool:
         """Follow a loop until nothing more becomes known; `is_entered` if its body runs at least once."""
+        self.forget_facts()  # a later pass may change what holds in the first one
         loop, ends = Loop(), [] if is_entered else [dict(self.scope.names)]
         can_end, continues = not is_entered, False
         for _ in range(_MOST_PASSES):
@@ -325,6 +332,7 @@ class Statements(Notes):
         may_swallow, types = False, list[str]()
         for item in statement.items:
             value = self.eval(item.context_expr)
+            self.writes += 1  # it may wait for others
             if name_of(item.context_expr) == "suppress" and isinstance(item.context_expr, ast.Call):
                 types += map(name_of, item.context_expr.args)
             else:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from graphbus_core.editing.rungs.capability.sources import AnalyzedFile
 from graphbus_core.editing.rungs.effects.annotations import Declared
+from graphbus_core.editing.rungs.effects.facts import Fact, decide
 
 FunctionLike = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Labels = frozenset[str]
@@ -94,7 +95,7 @@ class Value(NamedTuple):
         declared: The annotation that it has.
         excluded: The types that it cannot have.
         place: Where it was read, and when: two values of one place are equal.
-        is_empty: Everything was removed from it.
+        facts: What conditions say of it.
     """
 
     labels: Labels = NOTHING
@@ -110,16 +111,23 @@ class Value(NamedTuple):
     declared: Declared | None = None
     excluded: frozenset[type] = frozenset()
     place: tuple[object, ...] = ()
-    is_empty: bool = False
+    facts: tuple[Fact, ...] = ()
 
 
 UNKNOWN = Value()
+TYPE, NAME_OF_TYPE = "type()", "type().__name__"
+"""Names of values: the type of another one, and its name."""
 PLAIN = Value(is_foreign=False)
 
 
 def constant(value: object) -> Value:
     """Return the value of a constant."""
     return Value(known=(value,), is_foreign=False)
+
+
+def type_of(value: Value) -> Value:
+    """Return the type of a value, of which only is known which types it is not."""
+    return Value(value.labels, name=TYPE, excluded=value.excluded)
 
 
 def is_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
@@ -232,6 +240,11 @@ def fold_operator(kind: ast.AST, left: Value, right: Value) -> Value | None:
         return None if result is None else constant(result is isinstance(kind, ast.Is))
     if isinstance(kind, ast.Eq | ast.NotEq) and (_never_equal(left, right) or _never_equal(right, left)):
         return constant(isinstance(kind, ast.NotEq))
+    decided = decide(left.facts, type(kind), right.known[0]) if right.known else None
+    if decided is None and left.known:
+        decided = decide(right.facts, type(kind), left.known[0], is_right=True)
+    if decided is not None:
+        return constant(decided)
     if left.place and left.place == right.place and float in left.excluded:  # a float may be unequal to itself
         return constant(isinstance(kind, ast.Eq | ast.LtE | ast.GtE)) if isinstance(kind, _COMPARING) else None
     compute = _BINARY.get(type(kind))
@@ -247,13 +260,16 @@ def _is_identical(left: Value, right: Value) -> bool | None:
         both = (*left.known, *right.known)
         return both[0] is both[1] if any(each is one for each in both for one in singletons) else None
     is_never = _never_equal(left, right) or _never_equal(right, left)
-    return (
-        False if is_never and any(each is one for each in (*left.known, *right.known) for one in singletons) else None
-    )
+    if is_never and any(each is one for each in (*left.known, *right.known) for one in singletons):
+        return False
+    return False if is_never and TYPE in (left.name, right.name) else None
 
 
 def _never_equal(value: Value, other: Value) -> bool:
     """True if a value is not equal to a known one, whose type or truth it cannot have."""
+    if value.name in (TYPE, NAME_OF_TYPE):
+        name = str(other.known[0]) if other.known else other.name.removeprefix("builtins.")
+        return name in {each.__name__ for each in value.excluded}
     if not other.known:
         return False
     kind = type(other.known[0])
@@ -276,9 +292,8 @@ def is_void(kind: ast.operator, left: Value, right: Value) -> bool:
     """True if the result is zero or empty whatever the values are: `x * 0`, `x - x`."""
     if isinstance(kind, ast.Sub | ast.BitXor):
         return bool(left.place) and left.place == right.place
-    return isinstance(kind, ast.Mult | ast.BitAnd) and any(
-        each.known and is_same(each.known, (0,)) for each in (left, right)
-    )
+    known = [each.known[0] for each in (left, right) if each.known]
+    return isinstance(kind, ast.Mult | ast.BitAnd) and any(each is not None and not each for each in known)
 
 
 def is_neutral(kind: ast.operator, value: Value) -> bool:
