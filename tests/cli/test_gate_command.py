@@ -271,8 +271,19 @@ def test_a_function_may_be_emptied_in_a_file_that_is_allowed(shop: Path, capsys:
     edit(shop, SHOP[SHOP.index("        self.publish") : SHOP.index("\n\n\nclass Books")], EMPTIED)
 
     assert main(["gate"]) == 3
-    assert "pass its file to --allow if it is meant to do nothing" in capsys.readouterr().out
+    assert "pass the path of its file, not a pattern, to --allow if it is meant to do nothing" in " ".join(capsys.readouterr().out.split())
     assert judged("--allow", "agents/shop.py", capsys=capsys)[0] == 0
+
+
+@pytest.mark.parametrize("allowed", ["tests/**", "lib/money.py", "agents/**", "*.py", "shop.py"])
+def test_what_is_allowed_for_other_files_empties_no_function(
+    shop: Path, capsys: pytest.CaptureFixture[str], allowed: str
+) -> None:
+    edit(shop, SHOP[SHOP.index("        self.publish") : SHOP.index("\n\n\nclass Books")], EMPTIED)
+    same_name = SHOP[SHOP.index("    def sell(") : SHOP.index("\n\n\nclass Books")]
+    write_project(shop, {"tests/test_more.py": f"class Fake:\n{same_name}\n"})
+
+    assert code(judged("--allow", allowed, "--allow", "tests/test_more.py", capsys=capsys)[1]) == "G2.emptied"
 
 
 def test_a_file_can_be_checked_from_python(shop: Path) -> None:

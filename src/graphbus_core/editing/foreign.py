@@ -115,8 +115,8 @@ class ForeignScope:
         return any(map(fits, self._change.allow)) and not any(map(fits, protected))
 
     def is_free(self, path: str) -> bool:
-        """True for a file whose functions may be emptied: a test, or one that `allow` names."""
-        return is_test_side(path) or self.is_allowed(path)
+        """True for a file whose functions may be emptied: a test, or one that `allow` names without a pattern."""
+        return is_test_side(path) or (path in self._change.allow and self.is_allowed(path))
 
     def is_document(self, path: str) -> bool:
         """True for a file that only people read; never if the settings of pytest say that documents have doctests."""

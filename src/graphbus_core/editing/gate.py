@@ -268,7 +268,9 @@ class GateRun:
     def check_bodies(self, path: str, before: bytes, after: bytes, intended: Set[str]) -> Refusal | None:
         """Refuse functions that are emptied, in one file."""
         known, file = self.analyzed(path, before, after)
-        others = (self.analyzed(other, *pair)[1] for other, pair in self.contents.items() if other != path)
+        # code that has moved to a test has not moved
+        elsewhere = [other for other in self.contents if other != path and not is_test_side(other)]
+        others = (self.analyzed(other, *self.contents[other])[1] for other in elsewhere)
         return nonsense.check_bodies(known, file, filter(None, others), intended) if known and file else None
 
     def analyzed(self, path: str, before: bytes, after: bytes) -> tuple[AnalyzedFile | None, AnalyzedFile | None]:
@@ -480,7 +482,7 @@ class _ForeignTrial(GateRun):
             yield rung, check if is_asked else lambda: NotRun("It runs code, which was not asked for.")
 
     def check_sense(self, declared: tuple[SchemaChange, ...]) -> Refusal | None:
-        """Refuse names that nothing defines, and emptied bodies, except in tests and in files that `allow` names."""
+        """Refuse names that nothing defines, and emptied bodies, except in tests and in files that `allow` names without a pattern."""
         problem = super().check_sense(declared)
         judged = {path: pair for path, pair in self.contents.items() if not self.judged.is_free(path)}
         return problem or _first_refusal(self.check_bodies(path, *pair, frozenset()) for path, pair in judged.items())
