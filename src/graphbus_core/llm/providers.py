@@ -317,6 +317,23 @@ def public_name(spec: ModelSpec) -> str:
     return f"{COMMAND}:" + remove_secrets(shlex.join([program.rpartition("/")[2], *shown]), "")
 
 
+_CUT = "…/"
+"""Stands for the folders of a program that `recorded_name` leaves out."""
+
+
+def recorded_name(model: str) -> str:
+    """Return a model as the inputs of a session name it: the folders of a program with an absolute path are left out."""
+    spec = ModelSpec(COMMAND, model.partition(":")[2].strip())
+    if not is_program(model) or remove_paths(f" {spec.model}") == f" {spec.model}":
+        return model
+    return public_name(spec).replace(":", f":{_CUT}", 1)
+
+
+def is_cut(model: str) -> bool:
+    """True for a program of which `recorded_name` has left out the folders."""
+    return model.startswith(f"{COMMAND}:{_CUT}")
+
+
 def is_program(model: str) -> bool:
     """True for `command:PROGRAM`."""
     return model.strip().startswith(f"{COMMAND}:")

@@ -21,6 +21,7 @@ from graphbus_core import settings
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.promotion import fate_of
 from graphbus_core.errors import NegotiationError, Place, UsageError
+from graphbus_core.llm.providers import is_cut, recorded_name
 from graphbus_core.llm.recorded import RecordedAnswer, Tape, decode_answers, drop_unusable, encode_answers
 from graphbus_core.model.config import Budget, BuildConfig, LLMConfig, ResolvedBuild, Settings
 from graphbus_core.model.digests import sha256_hex
@@ -62,6 +63,9 @@ _OPERATIONAL_FIELDS = (
 """Fields of `LLMConfig` on which no answer depends: they may differ when a session is resumed."""
 
 
+_MODEL_FIELDS = ("model", "proposer", "evaluator", "arbiter")
+
+
 class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
     """The content of session.json: the inputs of a session.
 
@@ -95,9 +99,13 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replayable_settings(found: Settings) -> Settings:
-    """Return the settings with the defaults for the budget and for access to models, on which no answer depends."""
+    """Return the settings with the defaults for the budget and for access to models, on which no answer depends.
+
+    Of a program that is a model, the folders are left out: session.json is passed on, e.g. to ask why a session failed.
+    """
     defaults = LLMConfig()
     llm = replace(found.llm, **{name: getattr(defaults, name) for name in _OPERATIONAL_FIELDS})
+    llm = replace(llm, **{name: recorded_name(getattr(llm, name)) for name in _MODEL_FIELDS})
     return replace(found, budget=Budget(), llm=llm)
 
 
@@ -345,8 +353,8 @@ def resume_request(request: BuildConfig) -> BuildConfig:
         "[tool.graphbus] has changed": start.project_settings != digest_of_settings(of_project),
         "the intent has changed": request.intent not in ("", was.intent),
         "the number of rounds has changed": request.rounds not in (None, was.safety.max_negotiation_rounds),
-        "the model has changed": request.model not in ("", was.llm.model),
-        "the model that votes has changed": request.voters not in ("", was.llm.evaluator),
+        "the model has changed": recorded_name(request.model) not in ("", was.llm.model),
+        "the model that votes has changed": recorded_name(request.voters) not in ("", was.llm.evaluator),
         "--review was dropped": start.is_reviewed and not request.is_reviewed,
     }
     for what, is_different in differences.items():
@@ -354,6 +362,7 @@ def resume_request(request: BuildConfig) -> BuildConfig:
             raise NegotiationError("GBE422", session=start.session, what=what)
     budget = replace(start.budget, max_usd=request.max_usd) if request.max_usd is not None else start.budget
     llm = replace(was.llm, **{name: getattr(present.llm, name) for name in _OPERATIONAL_FIELDS})
+    llm = replace(llm, **_find_programs(start, request, present.llm))
     return replace(
         request,
         makes_commits=request.makes_commits or start.makes_commits,
@@ -367,6 +376,28 @@ def resume_request(request: BuildConfig) -> BuildConfig:
         voters="",
         max_usd=None,
     )
+
+
+def _find_programs(start: SessionStart, request: BuildConfig, present: LLMConfig) -> dict[str, str]:
+    """Return the models of the session whose folders session.json leaves out, as the command line or the settings name them.
+
+    Raises:
+        NegotiationError: GBE422, neither does.
+    """
+    asked_for = {"model": request.model, "evaluator": request.voters}
+    found: dict[str, str] = {}
+    for name in _MODEL_FIELDS:
+        recorded = getattr(start.settings.llm, name)
+        if is_cut(recorded):
+            named = [
+                each for each in (asked_for.get(name, ""), getattr(present, name)) if recorded_name(each) == recorded
+            ]
+            if not named:
+                option = "--voters" if name == "evaluator" else "--model"
+                what = f"the folder of the program in `{recorded}` is not recorded, so pass the same {option} again"
+                raise NegotiationError("GBE422", session=start.session, what=what)
+            found[name] = named[0]
+    return found
 
 
 # --- one negotiation of a project at a time --------------------------------------------------

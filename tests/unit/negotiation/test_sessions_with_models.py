@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from graphbus_core.errors import ModelError, NegotiationError
 from graphbus_core.llm.client import ModelPrompt
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import BuildConfig, LLMConfig, Settings
 from graphbus_core.negotiation.lock import load_lock
-from graphbus_core.negotiation.sessions import load_start, resume_request
+from graphbus_core.negotiation.sessions import digest_of_settings, load_start, replayable_settings, resume_request
 from graphbus_core.negotiation.transcript import load_session
-from graphbus_core.settings import resolve_build
+from graphbus_core.settings import load, resolve_build
 from graphbus_core.store.cache import seal_of
 from graphbus_core.store.writing import encode_artifact
 from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
@@ -68,7 +69,7 @@ def interrupted(tmp_path: Path) -> Path:
     return root
 
 
-def begun_with(root: Path, **asked_for: bool) -> BuildConfig:
+def begun_with(root: Path, **asked_for: Any) -> BuildConfig:
     start = msgspec.structs.replace(load_start(root / ".graphbus", "S001"), **asked_for)
     folder = root / ".graphbus" / "sessions" / "S001"
     (folder / "session.json").write_bytes(encode_artifact(start))
@@ -87,3 +88,41 @@ def test_a_session_that_was_reviewed_does_not_go_on_without_a_person(interrupted
 @pytest.mark.parametrize("makes_commits", [True, False])
 def test_a_session_that_makes_commits_goes_on_to_make_them(interrupted: Path, makes_commits: bool) -> None:
     assert resume_request(begun_with(interrupted, makes_commits=makes_commits)).makes_commits is makes_commits
+
+
+PROGRAM = "/".join(["command:", "opt", "models", "ask.py"])
+
+
+@pytest.mark.parametrize("model", [PROGRAM, f"command:python3 {PROGRAM.removeprefix('command:')} -q"])
+def test_a_session_does_not_hold_the_folders_of_a_program(model: str) -> None:
+    found = replayable_settings(Settings(llm=LLMConfig(model=model, evaluator="command:tools/vote.py")))
+
+    assert b"/opt" not in msgspec.json.encode(found)
+    assert "ask.py" in found.llm.model
+    assert found.llm.evaluator == "command:tools/vote.py"
+    assert replayable_settings(found) == found
+
+
+def test_a_program_whose_folder_is_not_recorded_is_named_again(interrupted: Path) -> None:
+    settings = replayable_settings(Settings(llm=LLMConfig(model=PROGRAM)))
+    request = begun_with(interrupted, settings=settings)
+
+    with pytest.raises(
+        NegotiationError, match=r"in `command:…/ask\.py` is not recorded, so pass the same --model again"
+    ):
+        resume_request(request)
+    with pytest.raises(NegotiationError, match="the model has changed"):
+        resume_request(msgspec.structs.replace(request, model="command:other.py"))
+    resumed = resume_request(msgspec.structs.replace(request, model=PROGRAM))
+    assert resumed.settings is not None
+    assert resumed.settings.llm.model == PROGRAM
+
+
+def test_a_program_of_the_settings_is_found_there_again(interrupted: Path) -> None:
+    settings = replayable_settings(Settings(llm=LLMConfig(evaluator=PROGRAM)))
+    (interrupted / "pyproject.toml").write_text(f'[tool.graphbus.llm]\nevaluator = "{PROGRAM}"\n')
+    digest = digest_of_settings(load(interrupted))
+
+    resumed = resume_request(begun_with(interrupted, settings=settings, project_settings=digest))
+    assert resumed.settings is not None
+    assert resumed.settings.llm.evaluator == PROGRAM
