@@ -97,7 +97,7 @@ def test_the_collections_are_as_large_as_promised_and_name_every_edit_once(figur
     assert len(GOOD) >= 400
     assert len(HOSTILE) >= 1200
     assert len([edit for edit in BAD if edit.group == "g2_nonsense"]) >= 100
-    assert len([edit for edit in BAD if edit.group == "g2_what_runs"]) >= 140
+    assert len([edit for edit in BAD if edit.group == "g2_what_runs"]) >= 260
     assert len({edit.group for edit in HOSTILE}) >= 22
     assert {edit.refused[:2] for edit in BAD} >= {"G0", "G1", "G2", "G3", "G4", "G5", "G6"}
     figure("the collections hold", f"{len(BAD)} bad edits and {len(GOOD)} good ones")

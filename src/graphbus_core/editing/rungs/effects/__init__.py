@@ -4,6 +4,8 @@
     local names     what each may be at a place: a constant, a function, a new object, what parameters hold
     calls           functions of the project are followed with their arguments; of what is not followed, little is known as idle
     generators      run where they are iterated, and coroutines where they are awaited
+    conditions      hold below them, for what stands at the same place and is not changed in between
+    annotations     exclude types; what a value is for certain they do not say
 
 Where something is not known it counts as taking effect, so that what has no effect here has none.
 """
