@@ -271,7 +271,9 @@ def test_a_function_may_be_emptied_in_a_file_that_is_allowed(shop: Path, capsys:
     edit(shop, SHOP[SHOP.index("        self.publish") : SHOP.index("\n\n\nclass Books")], EMPTIED)
 
     assert main(["gate"]) == 3
-    assert "pass the path of its file, not a pattern, to --allow if it is meant to do nothing" in " ".join(capsys.readouterr().out.split())
+    assert "name its file, without a pattern, in --allow if it may do nothing" in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert judged("--allow", "agents/shop.py", capsys=capsys)[0] == 0
 
 

@@ -140,7 +140,7 @@ _HINTS: Mapping[str, str] = {
     "G0.unjudged": "Pass it to --allow if its effect is known, or change it in a separate commit.",
     "G0.protected": "Pass it to --allow. Files in `protected_files` of the settings cannot be allowed.",
     "G0.size": "Split the change, or raise the limit in [tool.graphbus.gate].",
-    "G2.emptied": "Delete the function if nobody needs it, or pass the path of its file, not a pattern, to --allow if it is meant to do nothing.",
+    "G2.emptied": "Delete the function if nobody needs it, or name its file, without a pattern, in --allow if it may do nothing.",
     "G3.import": "Add the package to the project first, or set allow_external_dependencies.",
     "G3.prompt": "Change prompts in a separate commit.",
     "G3.arbiter": "Change arbiters in a separate commit.",

@@ -482,7 +482,7 @@ class _ForeignTrial(GateRun):
             yield rung, check if is_asked else lambda: NotRun("It runs code, which was not asked for.")
 
     def check_sense(self, declared: tuple[SchemaChange, ...]) -> Refusal | None:
-        """Refuse names that nothing defines, and emptied bodies, except in tests and in files that `allow` names without a pattern."""
+        """Refuse names that nothing defines, and emptied bodies, except in files whose functions may be emptied."""
         problem = super().check_sense(declared)
         judged = {path: pair for path, pair in self.contents.items() if not self.judged.is_free(path)}
         return problem or _first_refusal(self.check_bodies(path, *pair, frozenset()) for path, pair in judged.items())

@@ -67,9 +67,7 @@ def _display_of(expression: ast.expr, view: FunctionView) -> tuple[ast.expr, Fun
     found = constant_dict(expression, view.scope)
     source, scope = found or follow_constant(expression, view.scope)
     is_mutable = isinstance(source, ast.Dict | ast.List | ast.Set) and source is not expression and not found
-    known = (
-        view.replace(scope=scope, body=NO_BODY, parameters={}) if source is not expression else view
-    )
+    known = view.replace(scope=scope, body=NO_BODY, parameters={}) if source is not expression else view
     return (expression, view) if is_mutable else (source, known)
 
 
