@@ -21,12 +21,23 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from graphbus_core.compiler.rules.results import Results, container_of
+from graphbus_core.compiler.rules.results import Results
 from graphbus_core.compiler.rules.wiring import AgentPublication, Wiring
 from graphbus_core.contracts.surface import Surface, TopicHandler
-from graphbus_core.model.agent import BELOW_UNKNOWN, AgentDefinition, Call, KeyRead, MethodSpec, Publication, SourceSpan
+from graphbus_core.model.agent import (
+    BELOW_UNKNOWN,
+    AgentDefinition,
+    Call,
+    KeyRead,
+    MethodSpec,
+    PartUse,
+    Publication,
+    SourceSpan,
+)
 from graphbus_core.model.findings import Finding
 from graphbus_core.schema.compatibility import fit_of
+from graphbus_core.schema.paths import container_of, has_path, split_path, type_at
+from graphbus_core.schema.shapes import may_use, shapes_of
 from graphbus_core.schema.types import NULL, UNKNOWN, Schema, Type, is_unspecific
 
 _EdgeKind = Literal["method", "call", "depends_on", "topic", "request"]
@@ -46,7 +57,7 @@ _ABOUT: Mapping[str, frozenset[_EdgeKind]] = {
     **dict.fromkeys(("GB101", "GB102", "GB103", "GB104", "GB105", "GB106"), frozenset({"method"})),
 }
 """Code of a rule -> the kinds of edges to which its findings belong."""
-_IN_BODY = frozenset({"GB001", "GB310", "GB311"})
+_IN_BODY = frozenset({"GB001", "GB310", "GB311", "GB324"})
 """Rules that may report at any line of a handler."""
 
 CODES = frozenset(_ABOUT)
@@ -458,35 +469,28 @@ def _doubt_paths(published: Sequence[AgentPublication], handler: TopicHandler) -
     declared = [each.publication.payload_type for each in published if each.publication.is_declared]
     schema = subscription.declared_schema
     fields = {each.name: each.type for each in schema.fields} if schema else {}
-    below = {each.key: each.below for each in subscription.reads if each.below}
-    if subscription.shape == "fields" and not subscription.reads_all_known:
-        below = {name: (f"{name}.{BELOW_UNKNOWN}",) for name in fields}
     # a precise type of a field says already what is below it
-    below = {key: paths for key, paths in below.items() if is_unspecific(fields.get(key, UNKNOWN))}
-    for given in (_sent_type(each.publication) for each in published if below and not each.publication.is_declared):
+    reads = [each for each in subscription.reads if is_unspecific(fields.get(each.key, UNKNOWN))]
+    for given in (_sent_type(each.publication) for each in published if not each.publication.is_declared):
         known = [given, *(each for each in declared if _fits(each, given))]
-        for key, paths in below.items():
-            if not all(any(_has_path(of, key, path) for of in known) for path in paths):
-                return f"whether all is there that {handler.name} reads of {key!r} is not known"
+        for read in reads:
+            if not all(any(_has_path(of, read.key, path) for of in known) for path in read.below):
+                return f"whether all is there that {handler.name} reads of {read.key!r} is not known"
+            if not all(any(_allows(of, read.key, use) for of in known) for use in read.uses):
+                return f"whether {handler.name} can do with {read.key!r} what it does is not known"
     return ""
 
 
 def _has_path(given: Type, first: str, path: str) -> bool:
-    """Return whether a payload certainly has a path such as `items[].sku`, whose first field is `first`.
-
-    A path that ends with `?` may lead to any key: True only if there is nothing below that has keys.
-    """
-    container, key = container_of(given, path)
-    if key == BELOW_UNKNOWN:
-        return _is_flat(container) or first not in {field.name for field in given.fields}
-    return container.kind == "record" and any(field.name == key and field.required for field in container.fields)
+    """Return whether a payload certainly has a path whose first field is `first`; an unknown use needs no missing field."""
+    return has_path(given, path) or (path.endswith(BELOW_UNKNOWN) and first not in {each.name for each in given.fields})
 
 
-def _is_flat(of: Type) -> bool:
-    """Return whether no part of a value of this type has keys: it is a scalar, or a list, set, tuple or union of scalars."""
-    if of.kind in ("list", "set", "tuple", "union"):
-        return bool(of.args) and all(map(_is_flat, of.args))
-    return of.kind in ("str", "int", "float", "bool", "bytes", "null", "literal")
+def _allows(given: Type, first: str, use: PartUse) -> bool:
+    """Return whether a payload certainly allows what is done with a part of its field `first`, or has no such field."""
+    shapes = shapes_of(type_at(given, split_path(use.path)))
+    is_missing = bool(given.fields) and first not in {each.name for each in given.fields}
+    return is_missing or may_use(shapes, frozenset(use.shapes), is_guarded=use.is_guarded)
 
 
 def _sent_type(publication: Publication) -> Type:

@@ -88,6 +88,17 @@ BELOW_UNKNOWN = ANYTHING_BELOW
 """An entry of `below` for a use of the value that may read any part of it."""
 
 
+class PartUse(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a handler does with a part of its payload: it is possible with values of these shapes (`schema.shapes`) only.
+
+    With `is_guarded`, a condition on the part may exclude values of other shapes.
+    """
+
+    path: str
+    shapes: tuple[str, ...]
+    is_guarded: bool = False
+
+
 class KeyRead(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A place where a handler reads a key of its payload.
 
@@ -96,6 +107,7 @@ class KeyRead(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         is_guarded: The read may not happen, or may fail without harm: it depends on a condition on the payload, its error is
             caught, or it reads an attribute of an object.
         below: The parts of the value that are read, such as `patient.name` or `lines[].sku`; `lines[].?` for an unknown use.
+        uses: What is done with the value and its parts.
         is_attribute: What is read of a result is an attribute, not a key.
     """
 
@@ -104,6 +116,7 @@ class KeyRead(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     is_optional: bool = False
     is_guarded: bool = False
     below: tuple[str, ...] = ()
+    uses: tuple[PartUse, ...] = ()
     is_attribute: bool = False
 
 
@@ -125,7 +138,8 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
         fields: For the shape `fields`: the keyword parameters, which are fields of the payload.
         reads: The keys that the body reads; complete only if `reads_all_known`.
         reads_all_known: False if the payload is passed on, iterated or indexed by a computed key.
-        is_handed_on: A payload of a declared TypedDict is passed to code that declares no such type, or read by a computed key.
+        is_handed_on: A payload of a declared class, or a part of it, is passed to code that is not followed, or is used in a way
+            that its type may not allow.
         retries: The argument of `@subscribe`, if it is constant; so are `backoff_s`, `timeout_s` and `concurrency`.
         promised: The payload type of the `Topic` to which it subscribes; unknown for a plain name.
         key: The argument of `@subscribe`, if it is constant; so is `on_retry`.

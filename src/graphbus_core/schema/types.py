@@ -237,13 +237,19 @@ def without_text_forms(of: Type) -> Type:
 IsOne = Callable[[object], bool]
 
 
+def class_of_text(name: str) -> type:
+    """Return the class of `TEXT_TYPES` with this name; its module is imported here."""
+    found: type = getattr(import_module(_HOMES[name]), name)
+    return found
+
+
 @cache
 def is_text_of(name: str) -> IsOne:
     """Return a function that tests a value for one class of `TEXT_TYPES`, by its name, such as `"date"`.
 
     The function returns True for an object of the class, and for a text that can be converted to one.
     """
-    kind: type = getattr(import_module(_HOMES[name]), name)
+    kind = class_of_text(name)
     others: tuple[type, ...] = (import_module("datetime").datetime,) if name == "date" else ()
 
     def is_one(value: object) -> bool:

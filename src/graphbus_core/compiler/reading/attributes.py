@@ -22,6 +22,7 @@ from graphbus_core.compiler.reading.modules import (
 from graphbus_core.compiler.reading.syntax import children_of, span_of
 from graphbus_core.compiler.reading.views import FunctionView, chain_of_record, is_name, without_none
 from graphbus_core.model.agent import KeyRead
+from graphbus_core.schema.types import Type
 
 _DECORATORS = frozenset(
     {"dataclasses.dataclass", "pydantic.dataclasses.dataclass", "functools.total_ordering", "typing.final"}
@@ -132,6 +133,19 @@ def is_typed_dict(annotation: ast.expr | None, scope: NameScope) -> bool:
     """True for the annotation with a TypedDict of the project."""
     site = class_of_annotation(annotation, scope)
     return site is not None and not family_of(scope.library, site).external.isdisjoint(_DICTS)
+
+
+def has_attribute(record: Type, name: str, view: FunctionView) -> bool:
+    """True if objects of the class of a record may have an attribute; False for a TypedDict and an unknown class."""
+    chain = chain_of_record(record, view)
+    known = _all_attributes(chain[0], view.scope) if chain else frozenset[str]()
+    return is_object(record, view, default=True) and (known is None or name in known)
+
+
+def is_object(record: Type, view: FunctionView, *, default: bool) -> bool:
+    """True if the values of a record are objects, not mappings of a TypedDict; the default if its class is not known here."""
+    chain = chain_of_record(record, view)
+    return family_of(view.scope.library, chain[0]).external.isdisjoint(_DICTS) if chain else default
 
 
 def _all_attributes(site: ClassSite, scope: NameScope) -> frozenset[str] | None:

@@ -264,6 +264,8 @@ def reads_copy(names: Set[str], function: FunctionNode) -> bool:
             "call",
         ):
             copies = [each.value for each in node.keywords if each.arg is None]
+            if getattr(node.func, "attr", "") in ("items", "values"):
+                copies.append(node.func.value)  # type: ignore[attr-defined]
         if any(isinstance(each, ast.Name) and each.id in names for each in copies):
             return True
     return False

@@ -10,14 +10,8 @@ import msgspec
 
 from graphbus_core.compiler.reading.annotations import annotation_kind, read_schema
 from graphbus_core.compiler.reading.attributes import is_typed_dict, missing_attributes
-from graphbus_core.compiler.reading.below import (
-    MOST_HOPS,
-    PAYLOAD,
-    mark_guarded,
-    paths_below,
-    reads_more,
-)
-from graphbus_core.compiler.reading.bodies import Body, FunctionNode, container_root, reads_copy
+from graphbus_core.compiler.reading.below import MOST_HOPS, mark_guarded
+from graphbus_core.compiler.reading.bodies import Access, Body, FunctionNode, container_root, reads_copy
 from graphbus_core.compiler.reading.catching import may_be_caught
 from graphbus_core.compiler.reading.constants import evaluate_constant, follow_constant, is_rebound, text_of
 from graphbus_core.compiler.reading.flow import infer_type, read_fields, read_variants
@@ -25,6 +19,12 @@ from graphbus_core.compiler.reading.guards import GuardedParts
 from graphbus_core.compiler.reading.loops import constants_of
 from graphbus_core.compiler.reading.methods import Decorator, MethodSource, annotated_arguments
 from graphbus_core.compiler.reading.modules import FUNCTIONS, DefinedName, NameScope, resolve_through
+from graphbus_core.compiler.reading.parts import (
+    PAYLOAD,
+    Declared,
+    Parts,
+    read_parts,
+)
 from graphbus_core.compiler.reading.syntax import call_argument, span_of
 from graphbus_core.compiler.reading.topics import ReadTopic, read_topic
 from graphbus_core.compiler.reading.views import FunctionView, called_method, function_view, is_name
@@ -158,37 +158,58 @@ def _read_keys(
     Keys that the parameters themselves declare, for the shape `fields`, are not listed.
     """
     if shape == "fields":
-        return _FoundReads((), not reads_more(parameters, function, view))
+        return _find_uses_of_fields(parameters, function, view)
     if shape == "nothing":
         return _FoundReads((), are_complete=True)
     if shape == "typed":
         return _find_reads_beyond_class(parameters[0], function, view)
     event = parameters[0].name if shape in ("event", "event_payload") else ""
     payload = parameters[-1].name if shape in ("payload", "event_payload", "topic_payload") else ""
-    return _FoundReads(*_find_key_reads(event, payload, function, view))
+    return _find_key_reads(event, payload, function, view)
+
+
+def _find_uses_of_fields(parameters: tuple[Parameter, ...], function: FunctionNode, view: FunctionView) -> _FoundReads:
+    """Return what a handler does with parts of its parameters, which are fields of the payload."""
+    values = {each.name: msgspec.structs.replace(PAYLOAD, values=(each.name,)) for each in parameters}
+    fields = tuple(Field(each.name, each.type) for each in parameters)
+    parts = read_parts(function, values, view, Declared(Type("record", fields=fields), is_object=True))
+    reads = _reads_of_parts(parts, function, view)
+    return _FoundReads(reads, not any(each.below for each in reads), is_handed_on=parts.are_misused)
+
+
+def _reads_of_parts(parts: Parts, function: FunctionNode, view: FunctionView) -> tuple[KeyRead, ...]:
+    """Return what is done with parts of fields that a handler declares, as optional reads of these fields."""
+    place = span_of(view.scope.module.path, function)
+    return tuple(KeyRead(key, place, True, below=below, uses=uses) for key, (below, uses) in parts.unknown.items())
 
 
 def _find_reads_beyond_class(payload: Parameter, function: FunctionNode, view: FunctionView) -> _FoundReads:
     """Return the reads of keys that the class of a payload does not require; see `missing_attributes` for those of objects."""
     if not payload.type.fields:
         return _FoundReads((), are_complete=False)
-    reads, is_whole = _find_key_reads("", payload.name, function, view, is_typed=True)
-    required = {field.name for field in payload.type.fields if field.required}
-    needed = tuple(each for each in reads if each.key not in required and (each.is_guarded or not each.is_optional))
     is_dict = is_typed_dict(view.body.parameters.get(payload.name), view.scope)
-    return _FoundReads(needed, are_complete=False, is_handed_on=is_dict and not is_whole)
+    declared = Declared(payload.type, is_object=not is_dict)
+    reads, is_whole, is_misused = _find_key_reads("", payload.name, function, view, declared)
+    required = {field.name for field in payload.type.fields if field.required}
+    needed = tuple(
+        each
+        for each in reads
+        if (each.key not in required and (each.is_guarded or not each.is_optional)) or each.below or each.uses
+    )
+    return _FoundReads(needed, are_complete=False, is_handed_on=is_misused or (is_dict and not is_whole))
 
 
 def _find_key_reads(
-    event: str, payload: str, function: FunctionNode, view: FunctionView, *, is_typed: bool = False
-) -> tuple[tuple[KeyRead, ...], bool]:
-    """Return the keys that a function with these names of the event and the payload reads, and True if it reads no others.
+    event: str, payload: str, function: FunctionNode, view: FunctionView, declared: Declared | None = None
+) -> _FoundReads:
+    """Return the keys that a function with these names of the event and the payload reads; `""` stands for no name.
 
-    `""` stands for no name. With `is_typed` the payload is of a TypedDict: a function that takes it as one is trusted.
+    With a `declared` type, `is_handed_on` is True if this type may not allow what is done with a part of the payload. A function
+    that takes the payload as a TypedDict is trusted.
     """
-    body = view.body
+    body, is_typed = view.body, declared is not None
     if not (event or payload) or not {event, payload}.isdisjoint(body.bound):
-        return (), False
+        return _FoundReads((), are_complete=False, is_handed_on=is_typed)
     aliases = {name for name, owner in body.aliases.items() if owner and owner in (event, payload)}
     # names whose keys are not certain to be those that were sent: changed copies, then payloads that are used like an event
     unclear = {name for name in aliases if body.bound_once(name) is None or _is_extended(name, body)}
@@ -211,7 +232,8 @@ def _find_key_reads(
     passed = [*_calls_with_payload(event, names, view)]
     needs_guards = passed or any(access.how == "read" for access, _ in constant_reads)
     guards = GuardedParts(function, names) if needs_guards else None
-    below = paths_below(function, dict.fromkeys(names, PAYLOAD), view) if constant_reads else {}
+    has_parts = bool(constant_reads) or is_typed
+    parts = read_parts(function, dict.fromkeys(names, PAYLOAD) if has_parts else {}, view, declared)
     reads = []
     for access, key in sorted(constant_reads, key=lambda item: (item[0].key.lineno, item[0].key.col_offset)):
         is_read = access.how == "read" or (access.how == "get" and _may_give_none(access.node))
@@ -219,20 +241,33 @@ def _find_key_reads(
         may_fail = key in tolerated or (guards and guards.covers(access.node)) or may_be_caught(access.node, view)
         is_guarded = is_read and not is_known and bool(may_fail)
         place = span_of(view.scope.module.path, access.key)
-        paths = tuple(below.pop(key, ()))
-        reads.append(KeyRead(key, place, key in tolerated or is_known or is_guarded, is_guarded, paths))
+        of_parts = parts.unknown.pop(key, ((), ()))
+        reads.append(KeyRead(key, place, key in tolerated or is_known or is_guarded, is_guarded, *of_parts))
     is_hidden = not body.shown.isdisjoint(names) and not (is_typed and not reads_copy(names, function))
-    is_whole = not unclear and len(constant_reads) == len(uses) and not is_hidden
+    is_whole = not unclear and len(constant_reads) == len(uses) and not is_hidden and not _reads_removed(uses)
+    reads += _reads_of_parts(parts, function, view) if is_typed else ()
+    is_misused = parts.are_misused
     for call, callee, inner_event, inner_payload, inner in passed:
         is_declared = is_typed and is_typed_dict(inner.body.parameters.get(inner_payload), inner.scope)
-        further, is_known = _find_key_reads(inner_event, inner_payload, callee, inner, is_typed=is_declared)
+        of = Declared(inner.parameters[inner_payload]) if is_declared else None
+        further, is_known, is_part_misused = _find_key_reads(inner_event, inner_payload, callee, inner, of)
+        is_misused = is_misused or (is_declared and is_part_misused)
         is_known = is_known or is_declared
         is_optional = bool(guards and guards.covers(call)) or may_be_caught(call, view)
         reads += [mark_guarded(each) if is_optional else each for each in further]
         is_whole = is_whole and is_known
     # every other load of these names must be a call that was followed
     escaping_loads = sum(body.loads.get(name, 0) - body.harmless.get(name, 0) for name in names)
-    return tuple(reads), is_whole and escaping_loads <= len(passed)
+    return _FoundReads(tuple(reads), is_whole and escaping_loads <= len(passed), is_misused)
+
+
+def _reads_removed(uses: Sequence[tuple[Access, object]]) -> bool:
+    """True if a key is read of a copy from which it is removed: `order.pop("id")`, `del order["id"]`."""
+    is_removal = [
+        getattr(getattr(each.node, "func", each.node), "attr", "") == "pop" or each.how == "write" for each, _ in uses
+    ]
+    removed = {(each.name, key) for (each, key), is_one in zip(uses, is_removal, strict=True) if is_one}
+    return any((each.name, key) in removed for (each, key), is_one in zip(uses, is_removal, strict=True) if not is_one)
 
 
 def _may_give_none(getter: ast.expr) -> bool:

@@ -60,6 +60,10 @@ class GuardedParts:
         """True if this expression runs only where a condition such as `key in event` has found the key in the payload."""
         return any(self._shows(each.test, key, scope, when=each.outcome) for each in self._around(node))
 
+    def tests_of(self, node: ast.expr) -> Iterator[ast.expr]:
+        """Yield the conditions that decide whether this expression runs."""
+        return (each.test for each in self._around(node))
+
     def _around(self, node: ast.expr) -> Iterator[_Guarded]:
         return (each for each in self._guarded if each.first <= (node.lineno, node.col_offset) < each.last)
 

@@ -16,7 +16,6 @@ from graphbus_core.compiler.rules.names import (
     near_match,
     wrong_type_data,
 )
-from graphbus_core.compiler.rules.results import container_of
 from graphbus_core.compiler.rules.wiring import (
     AgentPublication,
     AgentSubscription,
@@ -32,6 +31,7 @@ from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, SourceSpan
 from graphbus_core.model.findings import Finding, Related
 from graphbus_core.schema.compatibility import is_disjoint, misfit_reason
+from graphbus_core.schema.paths import container_of
 from graphbus_core.schema.types import Field, Schema, Type
 
 # --- GB120: error shapes ------------------------------------------------------------------------

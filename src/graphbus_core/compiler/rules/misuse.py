@@ -26,7 +26,7 @@ from graphbus_core.compiler.reading.modules import (
 from graphbus_core.compiler.reading.syntax import call_argument, own_nodes, span_of
 from graphbus_core.compiler.rules.awaiting import check_awaits
 from graphbus_core.compiler.rules.bodies import check_class, methods_of
-from graphbus_core.compiler.rules.bus_calls import check_bus_calls
+from graphbus_core.compiler.rules.bus_calls import check_bus_calls, check_own_calls
 from graphbus_core.compiler.rules.declared import check_annotations, check_topics
 from graphbus_core.compiler.rules.graphbus_imports import check_imports
 from graphbus_core.compiler.rules.names import near_match_in_closed_set
@@ -71,6 +71,10 @@ class _Agent(NamedTuple):
         """Return the scope of the body of a class, in which the decorators of its methods are resolved."""
         return NameScope(self.library, home.module, (home,), in_class_body=True)
 
+    def scope_of_methods(self, home: ClassSite) -> NameScope:
+        """Return the scope of what is written in the methods of a class, without their own names."""
+        return NameScope(self.library, home.module, tuple(self.chain))
+
 
 def check_file(file: ReadFile) -> tuple[Finding, ...]:
     """Return the findings of all rules that need the syntax tree of a file."""
@@ -85,6 +89,7 @@ def check_file(file: ReadFile) -> tuple[Finding, ...]:
         owned = {name for _, each in methods for name in (each.node.name, *each.body.written)}
         owned |= {name for each in sites for name in each.module.class_bindings(each.node).first}
         found += check_bus_calls(definition.name, own, owned)
+        found += check_own_calls(definition.name, own, agent.scope_of_methods)
         for code, home, node, message, hint, data in chain.from_iterable(check(agent) for check in _CHECKS):
             span = span_of(home.module.path, node)
             found.append(make_finding(code, definition.name, span, message, hint, data=data))

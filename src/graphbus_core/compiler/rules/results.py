@@ -11,7 +11,8 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Publication, Returned
-from graphbus_core.schema.types import ITEM, UNKNOWN, Field, Schema, Type, union
+from graphbus_core.schema.paths import type_at
+from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type, union
 
 _MOST_STEPS = 4
 """How many methods are followed, each of which returns the result of the next; the limit also ends cycles."""
@@ -90,9 +91,7 @@ class Results:
             fields = tuple(replace(each, type=self.resolve(each.type, steps)) for each in unresolved.fields)
             return union(*args) if unresolved.kind == "union" else replace(unresolved, args=args, fields=fields)
         found = self.type_of(unresolved.name, steps)
-        for key in unresolved.values:  # the path to the part of the result that is used
-            found = _type_at_key(found, str(key))
-        return found
+        return type_at(found, tuple(map(str, unresolved.values)))  # the path to the part of the result that is used
 
     def resolve_agent(self, agent: AgentDefinition) -> AgentDefinition:
         """Return a definition in which all results in methods, publications and calls are replaced."""
@@ -159,25 +158,6 @@ class Results:
 def _required_names(record: Type) -> frozenset[str]:
     """Return the names of the required fields of a record."""
     return frozenset(field.name for field in record.fields if field.required)
-
-
-def container_of(whole: Type, path: str) -> tuple[Type, str]:
-    """Return the type of the value that contains the last key of a path such as `bookings[].text`, and that key.
-
-    `whole` is the type of the value at which the path begins.
-    """
-    *parts, key = path.replace(ITEM, f".{ITEM}").split(".")
-    for part in parts:
-        whole = _type_at_key(whole, part)
-    return whole, key
-
-
-def _type_at_key(container: Type, key: str) -> Type:
-    """Return the type of the value at a key of a container, or for the key `ITEM` that of an item; `UNKNOWN` if not known."""
-    if key == ITEM:
-        return container.args[0] if container.kind in ("list", "set") and container.args else UNKNOWN
-    field = next((field.type for field in container.fields if field.name == key), UNKNOWN)
-    return container.args[1] if container.kind == "dict" and container.args else field
 
 
 def _has_result(tested: Type) -> bool:
