@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent, indent
 
 import pytest
 
@@ -188,6 +189,55 @@ def test_the_keys_that_a_handler_of_events_reads(tmp_path: Path, body: str, read
 )
 def test_the_keys_that_other_handlers_read(tmp_path: Path, signature: str, body: str, reads: str) -> None:
     assert _reads(tmp_path, signature, body) == reads
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_handed_on"),
+    [
+        ("print(o['id'])", False),
+        ("copied = dict(o); print(copied['id'])", False),
+        ("declared(o)", False),
+        ("self.publish('/Out', o)", False),
+        ("if 'extra' not in o: return\nprint(o['extra'])", False),
+        ("undeclared(o)", False),
+        ("unheard_of(o)", True),
+        ("print(dict(o)['extra'])", True),
+        ("copied = dict(o); copied.pop('id'); print(copied['id'])", True),
+        ("print(*o.values())", True),
+        ("for key in ('id', 'extra'): print(o[key])", True),
+        ("self.kept = o", True),
+        ("keep.append(o)", True),
+        ("print(o['id'] + 1)", True),
+    ],
+)
+def test_a_typed_payload_is_handed_on(tmp_path: Path, lines: str, is_handed_on: bool) -> None:
+    text = """
+    from typing import TypedDict
+    class Order(TypedDict):
+        id: str
+    keep = []
+    def declared(order: Order) -> None: ...
+    def undeclared(order): print(order["extra"])
+    class A(GraphBusNode):
+        @subscribe("/T")
+        def f(self, o: Order) -> None:
+    """
+    agent = read_agent(tmp_path, dedent(text) + indent(lines, " " * 8))
+    assert agent.subscriptions[0].is_handed_on == is_handed_on
+
+
+def test_an_attribute_of_a_result_is_no_key(tmp_path: Path) -> None:
+    text = """
+    class A(GraphBusNode):
+        def f(self):
+            found = self.call("B", "get")
+            return found.name, found["key"]
+    """
+    reads = read_agent(tmp_path, text).calls[0].reads
+    assert [(each.key, each.is_attribute, each.is_guarded) for each in reads] == [
+        ("name", True, True),
+        ("key", False, False),
+    ]
 
 
 def test_the_span_of_a_read_is_its_key(tmp_path: Path) -> None:

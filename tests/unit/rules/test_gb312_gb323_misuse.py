@@ -460,6 +460,78 @@ def test_methods_of_nodes_are_called_with_what_they_take(tmp_path: Path, line: s
     assert [each.hint for each in rules.check(read(tmp_path, text), select=["GB324"])] == [hint] * bool(hint)
 
 
+OWN_CALLS = {
+    "a name of a function": "total(1, rate=2)  #! GB324",
+    "too many for a function": "total(1, 2, 3)  #! GB324",
+    "too few for a function": "total()  #! GB324",
+    "a default": "total(1)",
+    "more than it takes by name": "total(1, *name)",
+    "a function with **": "anything(1, other=2)",
+    "a function that is decorated": "counted(1, 2, 3)",
+    "a function that is bound again": "changed(1, 2, 3)",
+    "a local function": "def total(): ...\n                total()",
+    "a parameter": "name(1, 2, 3)",
+    "a name of a method": "self.pack(amount=1)  #! GB324",
+    "too many for a method": "self.pack(1, 2)  #! GB324",
+    "a method": "self.pack(1)",
+    "a static method": "self.weigh(1)",
+    "too many for a static method": "self.weigh(1, 2)  #! GB324",
+    "an attribute": "self.made(1, 2)",
+    "a name of a dataclass": 'Item(sku="a", amont=1)  #! GB324',
+    "too few for a dataclass": "Item(amount=1)  #! GB324",
+    "a dataclass": 'Item("a")',
+    "too many for a Struct": 'Box("a", 1, 2)  #! GB324',
+    "a Struct": 'Box("a", size=1)',
+    "a constructor of its own": "Own(1, 2, 3)",
+    "an option that changes the parameters": "Named(1, 2, 3)",
+    "a field that is only a parameter": "Init(1, 2)",
+    "an exception": 'Lost("a", 1)',
+}
+
+
+@pytest.mark.parametrize("line", OWN_CALLS.values(), ids=OWN_CALLS)
+def test_functions_of_the_project_are_called_with_what_they_take(tmp_path: Path, line: str) -> None:
+    text = f"""
+        import dataclasses, msgspec
+        from dataclasses import InitVar, dataclass
+        def total(price, vat=0): return price + vat
+        def anything(*values, **options): ...
+        def register(function): return lambda *values: None
+        @register
+        def counted(value): ...
+        def changed(value): ...
+        changed = print
+        @dataclass(frozen=True)
+        class Item:
+            sku: str
+            amount: int = 1
+        class Box(msgspec.Struct, frozen=True):
+            sku: str
+            size: int
+        @dataclass
+        class Own:
+            sku: str
+            def __init__(self, *values): ...
+        @dataclass(init=False)
+        class Named: ...
+        @dataclass
+        class Init:
+            sku: str
+            size: InitVar[int]
+        class Lost(Exception): ...
+        class Shop(GraphBusNode):
+            def __init__(self):
+                super().__init__()
+                self.made = print
+            def pack(self, value): ...
+            @staticmethod
+            def weigh(value): ...
+            def sell(self, name):
+                {line}
+    """
+    assert_marked(tmp_path, text, "GB324")
+
+
 DICTS_OF_TOPICS = {
     "another key": 'self.publish(T["bookt"], {})  #! GB313',
     "another key of a request": 'self.request(T["bookt"], {})  #! GB313',

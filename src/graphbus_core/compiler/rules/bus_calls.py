@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Set
 from functools import cache
+from itertools import islice
 from typing import NamedTuple
 
 from graphbus_core.compiler.reading.annotations import decorators_of_class, read_type
@@ -66,7 +67,7 @@ def check_own_calls(agent: str, methods: Methods, scope_of: Callable[[ClassSite]
         for call in (*body.plain_calls, *(call for name, call in body.calls if name not in body.written)):
             target = resolve_through(call.func, scope)
             takes = _signature_of(target, call, scope) if isinstance(target, DefinedName) else None
-            for place, problem, hint in _problems_of(call, takes) if takes else ():
+            for place, problem, hint in islice(_problems_of(call, takes), 1) if takes else ():
                 message = f"{home.node.name}.{method.node.name} {problem.format(ast.unparse(call.func))}"
                 advice = hint if isinstance(place, ast.keyword) else f"It takes {', '.join(takes.names) or 'none'}."  # type: ignore[union-attr]
                 yield make_finding("GB324", agent, span_of(home.module.path, place), message, advice)

@@ -82,7 +82,7 @@ _ROWS: tuple[tuple[str, Severity, _FixKind, str, str], ...] = (
     ("GB323", "error", "negotiated", "annotation without meaning",
      "A handler is annotated with a name that its file does not define."),
     ("GB324", "error", "negotiated", "call with wrong arguments",
-     "A method of GraphBusNode is called with arguments that it does not take."),
+     "A method of GraphBusNode, or a function of the project, is called with arguments that it does not take."),
 )  # fmt: skip
 """Code, severity, how `rules.fix_for` can fix it, title, and summary of each rule."""
 
