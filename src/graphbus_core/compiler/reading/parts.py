@@ -103,20 +103,13 @@ class _PartReader:
                 yield from self._call_of_field((), child)
             return
         for keys in _all_keys_to(infer_type(value, view)):
-            run = (
-                refuse
-                if _is_local_call(node, view)
-                else use_of(node, value, lambda each: self._type_of(each, view), view.scope)
-            )
+            run = use_of(node, value, lambda each: self._type_of(each, view), view.scope)
             if run is not None:
                 yield FoundUse(_path(keys), run, partial(self._is_guarded, value, keys, view))
-            if run is not None and run is not refuse and not may_hold_keys(run):
-                continue
-            if not is_method and not self._reads_no_more(node, child, view):
-                yield FoundUse(_path((*keys, BELOW_UNKNOWN)))
-            elif is_method and infer_type(node, view).kind != "result":  # type: ignore[arg-type]
-                yield from self._call_of_field(keys, child)
-                yield FoundUse(_path((*keys, BELOW_UNKNOWN)), attribute=child.attr)  # type: ignore[attr-defined]
+            is_found = infer_type(node, view).kind == "result" if is_method else self._reads_no_more(node, child, view)  # type: ignore[arg-type]
+            if not is_found and (run is None or run is refuse or may_hold_keys(run)):
+                yield from self._call_of_field(keys, child) if is_method else ()
+                yield FoundUse(_path((*keys, BELOW_UNKNOWN)), attribute=child.attr if is_method else "")  # type: ignore[attr-defined]
 
     def _call_of_field(self, keys: tuple[str, ...], function: ast.expr) -> list[FoundUse]:
         """Return the use of a declared field that is called like a method."""
@@ -261,12 +254,6 @@ _WHOLE_READING_NODES = (ast.Attribute, ast.FormattedValue, ast.Compare, ast.Expr
 _SENDING = frozenset({"call", "log", "publish", "request"})
 
 
-def _is_local_call(node: ast.AST, view: FunctionView) -> bool:
-    """True for a call of a lambda or of a local name, which is not followed."""
-    function = node.func if isinstance(node, ast.Call) else None
-    return isinstance(function, ast.Lambda) or (isinstance(function, ast.Name) and function.id in view.body.bound)
-
-
 def _is_sending(call: ast.Call, view: FunctionView) -> bool:
     function = call.func
     return isinstance(function, ast.Attribute) and function.attr in _SENDING and view.is_self(function.value)
@@ -363,7 +350,7 @@ def _shape_of_records(of: Type, declared: Declared, view: FunctionView) -> str:
     """Return the shape of the records in a type: of a TypedDict or of objects."""
     while of.args:
         of = of.args[0]
-    return OBJECT if is_object(of, view, default=declared.is_object) else "dict"
+    return "" if of.kind != "record" else OBJECT if is_object(of, view, default=declared.is_object) else "dict"
 
 
 def _group(uses: Iterable[FoundUse]) -> dict[str, tuple[tuple[str, ...], tuple[PartUse, ...]]]:

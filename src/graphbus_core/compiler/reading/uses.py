@@ -184,7 +184,8 @@ def _read_subscript(node: ast.Subscript, value: ast.expr, type_of: TypeOf, scope
 
 def _read_call(node: ast.Call, value: ast.expr, type_of: TypeOf, scope: NameScope) -> Use | None:
     function = node.func
-    if value is function:
+    is_local = isinstance(function, ast.Lambda) or (isinstance(function, ast.Name) and function.id in scope.hidden)
+    if value is function or is_local:  # what a local function does is not followed
         return refuse
     if isinstance(function, ast.Attribute) and value is function.value:
         return partial(_call_method, name=function.attr, arguments=_samples_of(node, type_of))
