@@ -41,7 +41,7 @@ FROZEN: dict[int, dict[str, str]] = {
     },
     5: {
         "graph.json": "30ed10d1ca88607151a526cb76d971988e030285cf7ff7c461384bcba02b14b5",
-        "agents.json": "7926c23b6269b63e5569f05d9a39a9b0231b66b429ac49aae0460f837d60c649",
+        "agents.json": "883588c57bf339d91a5e0b1fc8ab89555906e335faf8c0ee2af65100413d1e3b",
         "topics.json": "43b8108cae290229b730f5b6105e023b18997262848340df394c6469434f8863",
         "negotiations.json": "b179b0efddb62d919324f8cf4724490687bb808e8ad3867a376d0d43fc8a28fe",
         "modified_files.json": "15f30fe2ddbf38277595c610f90028fc53d52abadd271c2b1d381a2c27c9bb3b",

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, partial
 from typing import NamedTuple
 
-import msgspec
-
 from graphbus_core.compiler.reading.attributes import has_attribute, is_object
 from graphbus_core.compiler.reading.below import MOST_HOPS, walk_with_views
 from graphbus_core.compiler.reading.bodies import FunctionNode, container_root
