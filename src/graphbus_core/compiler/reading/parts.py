@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, partial
-from typing import NamedTuple
+
+import msgspec
 
 from graphbus_core.compiler.reading.attributes import has_attribute, is_object
 from graphbus_core.compiler.reading.below import MOST_HOPS, walk_with_views
@@ -25,14 +26,14 @@ _OF_PAYLOAD = "payload"
 PAYLOAD = Type("result", name=_OF_PAYLOAD)
 
 
-class Declared(NamedTuple):
+class Declared(msgspec.Struct, frozen=True, gc=False):
     """The type that a handler declares for its payload; `is_object` if that is an object of a class, not a mapping."""
 
     type: Type = UNKNOWN
     is_object: bool = False
 
 
-class FoundUse(NamedTuple):
+class FoundUse(msgspec.Struct, frozen=True, gc=False):
     """One use of a part of a payload.
 
     Attributes:
@@ -280,7 +281,7 @@ def _name_of_function(function: ast.expr) -> str:
 # --- what the types of parts allow -----------------------------------------------------------
 
 
-class Parts(NamedTuple):
+class Parts(msgspec.Struct, frozen=True, gc=False):
     """What is done with the parts of a payload.
 
     Attributes:

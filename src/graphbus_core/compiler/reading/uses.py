@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import operator
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
@@ -69,8 +68,6 @@ _PARSERS = frozenset(
         *("decimal.Decimal", "json.loads", "uuid.UUID"),
     }
 )
-_WIDE = re.compile(r"\d{4}")
-"""A number in a format that could make a very long text."""
 _MANY = 3  # samples that are tried of another operand
 
 
@@ -105,7 +102,7 @@ def refuse(_value: object) -> None:
 def _with_samples(use: Callable[[Any, Any], object], other: ast.expr, type_of: TypeOf) -> Use:
     """Return `use(value, sample)` for each shape of the other operand; if it is not known, it is taken for a number."""
     of = type_of(other)
-    if of.kind == "str" and len(of.values) == 1 and not of.name and not _WIDE.search(str(of.values[0])):
+    if of.kind == "str" and len(of.values) == 1 and not of.name and not _is_wide(str(of.values[0])):
         return lambda value: use(value, of.values[0])
     samples = [sample_of(shape) for shape in sorted(shapes_of(of))[:_MANY]]
 
@@ -114,6 +111,11 @@ def _with_samples(use: Callable[[Any, Any], object], other: ast.expr, type_of: T
             use(value, sample)
 
     return run
+
+
+def _is_wide(form: str) -> bool:
+    """True if a number in a format could make a very long text."""
+    return any(len(each) > 3 for each in "".join(each if each.isdigit() else " " for each in form).split())
 
 
 def _swap(use: Callable[[Any, Any], object]) -> Callable[[Any, Any], object]:
@@ -216,14 +218,14 @@ def _function_of(function: ast.expr, type_of: TypeOf, scope: NameScope) -> Calla
         return refuse
     if owner is None or owner.kind != "str" or owner.name:
         return None
-    text = str(owner.values[0]) if len(owner.values) == 1 and not _WIDE.search(str(owner.values[0])) else "a"
+    text = str(owner.values[0]) if len(owner.values) == 1 and not _is_wide(str(owner.values[0])) else "a"
     return getattr(text, function.attr, refuse)  # type: ignore[attr-defined]
 
 
 def _sample(expression: ast.expr, type_of: TypeOf) -> object:
     """Return a value such as the expression has; None if it is not known."""
     of = type_of(expression)
-    if of.kind == "str" and len(of.values) == 1 and not of.name and not _WIDE.search(str(of.values[0])):
+    if of.kind == "str" and len(of.values) == 1 and not of.name and not _is_wide(str(of.values[0])):
         return of.values[0]
     shapes = sorted(shapes_of(of))
     return sample_of(shapes[0]) if len(shapes) == 1 else None
@@ -257,7 +259,7 @@ def _read_attribute(node: ast.Attribute, _value: ast.expr, _type_of: TypeOf, _sc
 def _read_format(node: ast.FormattedValue, _value: ast.expr, _type_of: TypeOf, _scope: NameScope) -> Use | None:
     parts: Iterable[ast.expr] = node.format_spec.values if isinstance(node.format_spec, ast.JoinedStr) else ()
     spec = "".join(str(each.value) if isinstance(each, ast.Constant) else "" for each in parts)
-    return None if not spec or _WIDE.search(spec) or node.conversion != -1 else lambda value: format(value, spec)
+    return None if not spec or _is_wide(spec) or node.conversion != -1 else lambda value: format(value, spec)
 
 
 def _read_assignment(node: ast.Assign, _value: ast.expr, _type_of: TypeOf, _scope: NameScope) -> Use | None:

@@ -63,8 +63,9 @@ def check_own_calls(agent: str, methods: Methods, scope_of: Callable[[ClassSite]
         hidden = frozenset(
             {*body.bound, *(each.arg for each in ast.walk(method.node.args) if isinstance(each, ast.arg))}
         )
+        skipped = {*body.written, *_signatures()}
         scope = scope_of(home)._replace(in_class_body=False, self_name=body.self_name, hidden=hidden)
-        for call in (*body.plain_calls, *(call for name, call in body.calls if name not in body.written)):
+        for call in (*body.plain_calls, *(call for name, call in body.calls if name not in skipped)):
             target = resolve_through(call.func, scope)
             takes = _signature_of(target, call, scope) if isinstance(target, DefinedName) else None
             for place, problem, hint in islice(_problems_of(call, takes), 1) if takes else ():
