@@ -102,7 +102,7 @@ LOST = [
     (SENT, "news.update(extra)\n            self.publish(NEWS, news)"),
     (SENT, "self.publish(NEWS, self.filled(news))"),
     (SENT, "self.publish(NEWS, json.loads(json.dumps(news)))"),
-    (SENT, "self.publish(NEWS, {key: value for key, value in news.items()})"),
+    (SENT, "self.publish(NEWS, {key: value for key, value in news.items() if value})"),
     (SENT, "self.publish(NEWS, dict(news.items()))"),
     (SENT, "self.publish(NEWS, dict(zip(news, news.values())))"),
     (SENT, "self.publish(NEWS, news if title else extra)"),
@@ -175,6 +175,7 @@ LOST = [
     ('@subscribe("/News/Written")', "@subscribe(str(HEARD))"),
 ]
 KEPT = [
+    (SENT, "self.publish(NEWS, {key: value for key, value in news.items()})"),
     (SENT, "self.publish(NEWS, dict(news))"),
     (SENT, "self.publish(NEWS, dict(news, by='x'))"),
     (
