@@ -19,7 +19,6 @@ from typing import NamedTuple
 from graphbus_core.editing.rungs.capability.scopes import defaults_of
 from graphbus_core.editing.rungs.capability.sources import AnalyzedFile, name_of
 from graphbus_core.editing.rungs.effects.annotations import declared, is_data
-from graphbus_core.editing.rungs.effects.expressions import Expressions
 from graphbus_core.editing.rungs.effects.notes import TooLong, is_generator, is_static
 from graphbus_core.editing.rungs.effects.statements import Statements
 from graphbus_core.editing.rungs.effects.values import (
@@ -72,7 +71,7 @@ def follow(file: AnalyzedFile, function: FunctionLike, owner: ast.ClassDef | Non
     return walk.course()
 
 
-class _Walk(Statements, Expressions):
+class _Walk(Statements):
     """One walk through a function and the functions that it calls."""
 
     def run(self, file: AnalyzedFile, node: FunctionLike, owner: ast.ClassDef | None) -> None:

@@ -8,11 +8,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from graphbus_core.compiler.reading.syntax import own_nodes
 from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.scopes import defaults_of
 from graphbus_core.editing.rungs.capability.sources import name_of
 from graphbus_core.editing.rungs.effects.facts import Fact
-from graphbus_core.editing.rungs.effects.notes import Call, Notes, is_generator, is_static, own_nodes
+from graphbus_core.editing.rungs.effects.notes import Call, Notes, is_generator, is_static
 from graphbus_core.editing.rungs.effects.values import (
     NOTHING,
     PLAIN,
@@ -45,31 +46,12 @@ _FOLDED: dict[str, Callable[..., Any]] = {
 _LOGGING = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
 _LOOKING_UP = frozenset(
     {*("get", "keys", "values", "items", "copy", "format", "strip", "lower", "upper", "split", "join", "suppress")}
+    | {*("count", "index", "find", "partition")}
     | {*("capitalize", "casefold", "swapcase", "startswith", "endswith", "removeprefix", "removesuffix", "splitlines")}
     | {*("lstrip", "rstrip", "rsplit", "ljust", "rjust", "zfill", "isoformat", "total_seconds", "expandtabs", "sleep")}
     | {name for name in dir(str) if name.startswith("is")}
 )
 """Methods that change no object, whatever its class."""
-_FOLDED_METHODS = frozenset(
-    {
-        *(
-            "keys",
-            "values",
-            "items",
-            "get",
-            "strip",
-            "lower",
-            "upper",
-            "split",
-            "startswith",
-            "endswith",
-            "count",
-            "index",
-        )
-    }
-    | {*("find", "partition", "splitlines")}
-    | {name for name in dir(str) if name.startswith("is")}
-)
 _COMPUTING = frozenset(
     {*("base64", "binascii", "calendar", "cmath", "colorsys", "copy", "datetime", "decimal", "difflib", "fractions")}
     | {*("hashlib", "hmac", "html", "ipaddress", "json", "keyword", "logging", "math", "numbers", "re", "statistics")}
@@ -117,7 +99,7 @@ class Calls(Notes):
         if isinstance(node, ast.Lambda):
             self.call.results.append(self.eval(node.body))
         else:
-            for inner in own_nodes(node.body):
+            for inner in own_nodes(node):
                 if isinstance(inner, ast.Global | ast.Nonlocal):
                     self.scope.elsewhere.update(dict.fromkeys(inner.names, type(inner)))
             if self.block(node.body):
@@ -407,7 +389,8 @@ class Calls(Notes):
 
     def _fold_method(self, node: ast.Call, name: str, owner: Value, given: list[Value]) -> Value | None:
         """Return the result of a method of a known object; None if it is not known."""
-        if not (self.is_known(owner) and name in _FOLDED_METHODS and all(each.known for each in given)):
+        is_plain = not owner.sites or name in _LOOKING_UP
+        if not (self.is_known(owner) and is_plain and all(each.known for each in given)):
             return None
         method = getattr(owner.known[0], name, None)
         if method is None:

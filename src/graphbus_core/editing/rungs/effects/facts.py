@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 Scalar = str | int | float | None
-_COMPARE: dict[type, Callable[[Any, Any], bool]] = {
+COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -20,6 +20,7 @@ _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.IsNot: operator.is_not,
     bool: lambda value, truth: bool(value) is truth,
 }
+"""How a value compares to another one, by the class of the operator; `bool` compares its truth value."""
 _OPPOSITE: dict[type, type] = {ast.Eq: ast.NotEq, ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Is: ast.IsNot}
 _OPPOSITE |= {value: key for key, value in _OPPOSITE.items()}
 _MIRRORED: dict[type, type] = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
@@ -45,14 +46,14 @@ def comparison(test: ast.Compare, *, truth: bool) -> tuple[ast.expr, type, ast.e
 def decide(facts: Sequence[Fact], kind: type, other: object, *, is_right: bool = False) -> bool | None:
     """Return how a value compares of which these facts hold; None if that is not known. `is_right`: it is the right side."""
     asked = Fact(_MIRRORED.get(kind, kind) if is_right else kind, other)  # type: ignore[arg-type]
-    if not facts or asked.kind not in _COMPARE:
+    if not facts or asked.kind not in COMPARE:
         return None
     answers = {_holds(asked, each) for each in _examples([*facts, asked]) if all(_holds(fact, each) for fact in facts)}
     return answers.pop() if len(answers) == 1 else None
 
 
 def _holds(fact: Fact, value: object) -> bool:
-    return _COMPARE[fact.kind](value, fact.other)
+    return COMPARE[fact.kind](value, fact.other)
 
 
 def _examples(facts: Sequence[Fact]) -> list[object]:

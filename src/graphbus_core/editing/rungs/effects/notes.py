@@ -7,9 +7,10 @@ import builtins
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from graphbus_core.compiler.reading.syntax import own_nodes
 from graphbus_core.editing.rungs.capability.sources import name_of
 from graphbus_core.editing.rungs.effects.annotations import Declared, element_of, excluded_types
 from graphbus_core.editing.rungs.effects.facts import Fact, Scalar, comparison, decide
@@ -17,7 +18,6 @@ from graphbus_core.editing.rungs.effects.values import (
     NOTHING,
     PLAIN,
     UNKNOWN,
-    Function,
     Labels,
     Scope,
     Value,
@@ -319,7 +319,7 @@ class Notes:
         finally:
             del self.conditions[count:]
 
-    # --- what the other parts of the walk do ------------------------------------------------
+    # --- what later parts of the walk do, and earlier ones need -----------------------------------
 
     @abstractmethod
     def block(self, statements: Sequence[ast.stmt]) -> bool:
@@ -353,34 +353,6 @@ class Notes:
     def item_by_key(self, owner: Value, key: Value) -> Value:
         """Return `owner[key]`; a constant key is one of the labels of the result."""
 
-    @abstractmethod
-    def combine(self, kind: ast.operator, left: Value, right: Value) -> Value:
-        """Return the result of an operator."""
-
-    @abstractmethod
-    def invoke(self, function: Function, args: Sequence[Value], named: dict[str, Value], rest: Value | None) -> Value:
-        """Follow a call of a function of the project; `rest` is what `*` and `**` pass. A generator only becomes work.
-
-        Raises:
-            Raised: It raises in every run.
-        """
-
-    @abstractmethod
-    def consume(self, value: Value) -> Value:
-        """Run what waits in a generator or coroutine, and return its result or items."""
-
-    @abstractmethod
-    def hand_over(self, value: Value) -> None:
-        """Run what other code may run that gets a value, and forget what is known of its content."""
-
-    @abstractmethod
-    def decorate(self, value: Value, node: ast.AST) -> Value:
-        """Return what the decorators of the project make of a function; any other decorator is taken to keep it."""
-
-    @abstractmethod
-    def inside(self, node: ast.AST, scope: Scope) -> AbstractContextManager[None]:
-        """Follow a call in its own scope."""
-
 
 def _key(place: tuple[object, ...]) -> str:
     """Return under which name the facts of a place are kept; for no place, how these names begin."""
@@ -392,20 +364,10 @@ def is_whole(key: ast.expr) -> bool:
     return isinstance(key, ast.Slice) and not (key.lower or key.upper or key.step)
 
 
-def own_nodes(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of a body without those of inner functions and classes."""
-    waiting = list(body)
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
-            waiting += ast.iter_child_nodes(node)
-
-
 def is_generator(node: ast.AST) -> bool:
     """True for a function with a `yield` of its own."""
-    body = node.body if isinstance(node, FUNCTIONS) else []
-    return any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own_nodes(body))
+    own = own_nodes(node) if isinstance(node, FUNCTIONS) else ()
+    return any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own)
 
 
 def is_static(node: ast.AST) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 
 from graphbus_core.compiler.reading.endings import NO_RETURN
 from graphbus_core.editing.rungs.capability.sources import name_of
-from graphbus_core.editing.rungs.effects.notes import Catching, Loop, Notes, is_whole
+from graphbus_core.editing.rungs.effects.expressions import Expressions
+from graphbus_core.editing.rungs.effects.notes import Catching, Loop, is_whole
 from graphbus_core.editing.rungs.effects.values import (
     NOTHING,
     PLAIN,
@@ -30,7 +31,7 @@ _MOST_PASSES = 8
 """How often a loop is followed until nothing more becomes known."""
 
 
-class Statements(Notes):
+class Statements(Expressions):
     """Follows statements; each method for a statement returns whether execution can continue after it."""
 
     def block(self, statements: Sequence[ast.stmt]) -> bool:

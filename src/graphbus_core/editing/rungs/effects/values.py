@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from graphbus_core.editing.rungs.capability.sources import AnalyzedFile
 from graphbus_core.editing.rungs.effects.annotations import Declared
-from graphbus_core.editing.rungs.effects.facts import Fact, decide
+from graphbus_core.editing.rungs.effects.facts import COMPARE, Fact, decide
 
 FunctionLike = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Labels = frozenset[str]
@@ -188,12 +188,7 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.BitAnd: operator.and_,
     ast.BitOr: operator.or_,
     ast.BitXor: operator.xor,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
+    **COMPARE,
     ast.In: lambda left, right: left in right,
     ast.NotIn: lambda left, right: left not in right,
 }
