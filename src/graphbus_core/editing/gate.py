@@ -65,8 +65,8 @@ class Gate:
         sandbox: Where changed code is imported and tested. None: it runs nowhere, and G5 to G8 refuse every change.
         on_output: Called with a rung and the shortened output of project code that ran there. It is for the user only: reports,
             which models read, never contain it.
-        on_rung: Called with the id of a proposal (empty: all accepted ones together) and the result of each rung as soon as that
-            has ended, so that a user can follow a check that takes long. A refusal by G0 or G1 is only in the report.
+        on_rung: Called with the id of a proposal and the result of each rung as soon as that has ended, so that a user can follow
+            a check that takes long. A refusal by G0 or G1 is only in the report, and so is all of `check_tree`.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class GateRun:
         for rung, check in chain((("G0", _pass), ("G1", _pass)), self.rungs(declared)):
             verdict = check()
             results.append(_make_rung_result(rung, verdict))
-            if self.gate.on_rung:
+            if self.gate.on_rung and not self.is_last:
                 self.gate.on_rung(proposal_id, results[-1])
             if verdict and verdict.output and self.gate.on_output:
                 self.gate.on_output(rung, shorten_output(verdict.output))

@@ -198,11 +198,10 @@ class Board:
         case.proposal, case.stage = proposal, "gate"
 
     def _on_checked(self, payload: _Payload) -> None:
-        """Take the result of one rung; those of all accepted changes together belong to no proposal."""
-        if case := self._cases.get(payload["proposal_id"]):
-            case.stage = "gate"
-            self._change(activity=f"The gate checks {case.proposal.proposal_id}.")
-            case.checked.append(msgspec.convert(payload["result"], RungResult))
+        case = self._case(payload)
+        case.stage = "gate"
+        case.checked.append(msgspec.convert(payload["result"], RungResult))
+        self._change(activity=f"The gate checks {case.proposal.proposal_id}.")
 
     def _on_gated(self, payload: _Payload) -> None:
         report = msgspec.convert(payload["report"], GateReport)

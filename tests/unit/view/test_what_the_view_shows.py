@@ -224,7 +224,6 @@ def test_a_board_follows_a_proposal_to_its_end() -> None:
     for rung, status in (("G0", "passed"), ("G1", "not_run")):
         board.add("/Negotiation/Checked", {"proposal_id": "P001", "result": {"rung": rung, "status": status}})
     assert statuses(board) == ["passed", "not_run", "running", *["waiting"] * 6]
-    board.add("/Negotiation/Checked", {"proposal_id": "", "result": {"rung": "G5", "status": "passed"}})  # all together
     report = {"proposal_id": "P001", "passed": True, "rungs": [{"rung": "G0", "status": "passed"}]}
     board.add("/Negotiation/Gated", {"proposal_id": "P001", "report": report})
     assert statuses(board) == ["passed"]
