@@ -22,7 +22,7 @@ def test_no_alarm_in_more_than_five_hundred_correct_sends_and_none_is_missed() -
         alarms = [each for each in comparison.remarks if each.verdict != "note"]
         assert alarms == []
         new = comparison.messages[1]
-        assert len(new.producers) == count
+        assert sum(bool(each.channel) for each in new.producers) == count
         assert [each for each in new.producers if each.is_open or each.has_rest] == []
         found += count
     print(f"{found} correct sends, 0 alarms")
@@ -46,7 +46,7 @@ def test_each_send_fails_when_its_task_needs_one_more(seed: int) -> None:
 def test_a_name_that_hides_a_task_is_not_the_task(shadow: str) -> None:
     files = {"tasks.py": TASKS, "views.py": f"from tasks import charge\n\n{shadow.format(name='charge')}"}
     found = celery.read(Project(files, lambda path: files[path].encode()))
-    assert found.producers == ()
+    assert not [each for each in found.producers if each.channel]
 
 
 @pytest.mark.parametrize(
@@ -86,5 +86,5 @@ def test_a_name_that_is_a_task_is_found(text: str) -> None:
     found = celery.read(Project(files, lambda path: files[path].encode()))
     known = [
         each for each in found.producers if not each.has_rest
-    ]  # `send = charge.delay` by itself may get any arguments
+    ]  # `send = charge.delay` by itself, or a task that a class keeps, may get any arguments
     assert [(each.channel, len(each.positional)) for each in known] == [("tasks.charge", 1)]

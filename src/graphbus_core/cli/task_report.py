@@ -15,7 +15,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import pluralize, sanitize, style
 from graphbus_core.cli.formats import Remark
 from graphbus_core.contracts.both_ways import Problem
-from graphbus_core.contracts.messages import Unread
+from graphbus_core.contracts.messages import Messages, Unread
 from graphbus_core.contracts.tasks import TaskComparison, TaskRemark, TaskVerdict, signature_of
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.findings import Severity
@@ -140,18 +140,24 @@ def _summary_lines(report: TaskReport) -> Iterator[str]:
     """Yield the number of tasks and sends that were compared, of those that fail, and what is not known."""
     found = report.found
     tasks = {each.channel for side in found.messages for each in side.consumers}
-    sends = max(len(side.producers) for side in found.messages)
+    sends = max(_count_sends(side) for side in found.messages)
     extent = f"{pluralize(len(tasks), 'task')} and {pluralize(sends, 'send')} that the change touches"
-    broken = sum(each.verdict == "breaks" for each in found.remarks)
+    broken, doubtful = (sum(each.verdict == verdict for each in found.remarks) for verdict in ("breaks", "unknown"))
     unknown = [*_unknown_lines(report)]
     if broken:
         yield f"{style('✗', 'bad')} {extent}: messages of {pluralize(broken, 'task')} fail."
     elif not tasks and not sends and not unknown:
         yield f"{style('✓', 'good')} The change touches no task and no send."
     else:
-        mark, doubt = (style("?", "warn"), ", as far as they are known") if unknown else (style("✓", "good"), "")
+        is_known = not unknown and not doubtful
+        mark, doubt = (style("✓", "good"), "") if is_known else (style("?", "warn"), ", as far as they are known")
         yield f"{mark} {extent}: each build can handle the messages of the other one{doubt}."
     yield from unknown
+
+
+def _count_sends(messages: Messages) -> int:
+    """Return the number of sends to tasks that are known."""
+    return sum(bool(each.channel) for each in messages.producers)
 
 
 def _unknown_lines(report: TaskReport) -> Iterator[str]:
@@ -191,7 +197,7 @@ def as_document(report: TaskReport) -> dict[str, Any]:
         "summary": {
             **Counter(dict.fromkeys(_MARKS, 0)) | Counter(each.verdict for each in found.remarks),
             "tasks": len({each.channel for side in found.messages for each in side.consumers}),
-            "sends": [len(side.producers) for side in found.messages],
+            "sends": [_count_sends(side) for side in found.messages],
             "open_sends": [sum(each.is_open or each.has_rest for each in side.producers) for side in found.messages],
         },
     }

@@ -16,7 +16,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Literal, NamedTuple
 
 from graphbus_core.contracts.messages import OUTSIDE, Consumer, MessageKind, Messages, Producer, Unread
-from graphbus_core.contracts.misfits import Misfit, find_misfits, find_mixed_up, find_reliances
+from graphbus_core.contracts.misfits import Misfit, find_misfits, find_mixed_up, find_reliances, fits
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.schema.types import Field, Type
 
@@ -259,7 +259,7 @@ class _Direction:
         """Yield what does not fit; of each field only the first reason. `own` is the consumer in the producer's build."""
         names = f"the {self._past} {producer.name}", f"the {self._present} {consumer.name}"
         home = self._planned if self._planned.by_key.get(consumer.key) is consumer else self._reader
-        found = [*find_mixed_up(producer, consumer, own, names)] if own else []
+        found = [*find_mixed_up(producer, consumer, own, names)] if own and fits(producer, own) else []
         found += find_misfits(producer, consumer, names)
         found += find_reliances(producer, consumer, home.producers_of(producer), names)
         yield from {each.field: each for each in reversed(found)}.values()

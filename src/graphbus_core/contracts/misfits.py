@@ -56,6 +56,11 @@ def find_misfits(producer: Producer, consumer: Consumer, names: tuple[str, str])
             yield Misfit("unknown", "", f"it is not known whether {sender} sends more than {reader} takes")
 
 
+def fits(producer: Producer, consumer: Consumer) -> bool:
+    """True if no message of a producer is known to fail."""
+    return all(each.verdict != "breaks" for each in find_misfits(producer, consumer, ("", "")))
+
+
 def find_reliances(
     producer: Producer, consumer: Consumer, own: Sequence[Producer], names: tuple[str, str]
 ) -> Iterator[Misfit]:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from graphbus_core.contracts.both_ways import BothWays, Order, Problem, compare_both_ways
 from graphbus_core.contracts.messages import Consumer, Messages
-from graphbus_core.contracts.misfits import find_misfits
+from graphbus_core.contracts.misfits import fits
 
 TaskVerdict = Literal["breaks", "unknown", "note"]
 Change = Literal[
@@ -106,7 +106,7 @@ class _Comparing:
             {each.span.path for each in side.unread if each.is_file and each.span.path.endswith(".py")}
             for side in (old, new)
         ]
-        self._new_producers = new.producers
+        self._producers = old.producers, new.producers
         self._problems = problems
         self._moved = self._find_moved(old, new)
 
@@ -126,8 +126,10 @@ class _Comparing:
     def _remark_on_change(self, old: Consumer, new: Consumer) -> Iterator[TaskRemark]:
         differences = tuple(find_differences(old, new))
         forward, back = self._breaks(old.channel, "forward"), self._breaks(old.channel, "back")
-        if any(self._fails_in_new(each, new) for each in back):
-            wrong = Difference("send", "", "a new send fits neither the old nor the new task")
+        if (forward or back) and (hidden := _hidden_by(old, new)):
+            plan = f"{hidden}. If the task takes less than before, let it accept both first."
+            yield TaskRemark(old.channel, "unknown", differences, old, new, plan=plan)
+        elif wrong := self._find_wrong_send(forward, back, new):
             plan = "Correct this send; no order of deploys helps."
             yield TaskRemark(old.channel, "breaks", (*differences, wrong), old, new, forward, back, "none", plan)
         elif forward or back:
@@ -139,20 +141,35 @@ class _Comparing:
         elif routing := [each for each in differences if each.change == "options"]:
             yield TaskRemark(old.channel, "note", tuple(routing), old, new, plan=_ROUTING_PLAN)
 
-    def _fails_in_new(self, problem: Problem, task: Consumer) -> bool:
-        """True if what the new build sends at this place fails in the new build as well."""
-        sent = (each for each in self._new_producers if each.span == problem.sent_at and each.channel == task.channel)
-        return any(found.verdict == "breaks" for each in sent for found in find_misfits(each, task, ("", "")))
+    def _find_wrong_send(
+        self, forward: Sequence[Problem], back: Sequence[Problem], task: Consumer
+    ) -> Difference | None:
+        """Return the difference if what the new build sends fails in the new build as well: the send is new, or was forgotten."""
+        wrong = [each for each in self._producers[1] if each.channel == task.channel and not fits(each, task)]
+        if any(each.span == problem.sent_at for each in wrong for problem in back):
+            return Difference("send", "", "a new send fits neither the old nor the new task")
+        failing = {each.sent_at for each in forward}
+        old = [(each.name, each.given, each.positional) for each in self._producers[0] if each.span in failing]
+        left = [each.span for each in wrong if (each.name, each.given, each.positional) in old]
+        return (
+            Difference("send", "", f"the send at {left[0].path}:{left[0].line} does not fit it now") if left else None
+        )
 
     def _remark_on_unseen(
         self, old: Consumer, new: Consumer, differences: tuple[Difference, ...]
     ) -> Iterator[TaskRemark]:
         """Yield a remark on a task that takes less than before, if no send was found of which all arguments are known."""
-        is_open = any(each.verdict == "unknown" for each in self._problems.get(old.channel, ()))
-        if is_open or old.channel not in self._sent[0]:
-            plan = (
-                "No send with known arguments was found here. If other code sends it, let the task accept both first."
-            )
+        doubt = ""
+        if any(each.verdict == "unknown" for each in self._problems.get(old.channel, ())):
+            doubt = "Not all arguments that are sent are known"
+        elif old.channel not in self._sent[0]:
+            doubt = "No send was found here"
+        elif perhaps := [
+            each.span for each in self._producers[0] if not each.channel and fits(each, old) and not fits(each, new)
+        ]:
+            doubt = f"{perhaps[0].path}:{perhaps[0].line} sends to a task that is computed, which may be this one"
+        if doubt:
+            plan = f"{doubt}. If something sends it as before, let the task accept both first."
             yield TaskRemark(old.channel, "unknown", differences, old, new, plan=plan)
 
     def _breaks(self, task: str, way: Literal["forward", "back"]) -> tuple[Problem, ...]:
@@ -206,6 +223,14 @@ class _Comparing:
                 if name not in found and len(like) == 1:
                     found[name] = like[0].channel
         return found
+
+
+def _hidden_by(old: Consumer, new: Consumer) -> str:
+    """Return why the signatures of a task may not be what it takes; empty if they are."""
+    was, now = (each.options.get("decorators", "") for each in (old, new))
+    if not (old.is_whole and new.is_whole):
+        return f"The decorator {now or was} changes what it takes"
+    return f"Its decorators changed, too, which may change what it takes: {now or was}" if was != now else ""
 
 
 def _is_same_function(old: Consumer, new: Consumer) -> bool:

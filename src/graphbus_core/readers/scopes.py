@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from graphbus_core.compiler.reading.syntax import parse
 
-BindingKind = Literal["import", "value", "item", "def", "class", "first", "opaque"]
+BindingKind = Literal["import", "value", "item", "def", "class", "first", "parameter", "opaque"]
 ScopeKind = Literal["module", "class", "function", "comprehension"]
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -62,8 +62,9 @@ class Binding(NamedTuple):
     """A place that binds a name.
 
     Attributes:
-        kind: `import`; `value`: the name gets the value of the expression `node`; `item`: of one of its elements; `def`, `class`:
-            `node` is the definition; `first`: the first parameter of the function `node`; `opaque`: anything else.
+        kind: `import`; `value`: the name gets the value of the expression `node`; `item`: of one of its elements;
+            `def`, `class`: `node` is the definition; `first`: the first parameter of the function `node`;
+            `parameter`: another one, `node`; `opaque`: anything else.
         node: See `kind`.
         point: Where it is bound.
     """
@@ -264,8 +265,11 @@ class _Reader:
             self._assign(node.target, node.value, point)
 
     def _read_augassign(self, node: ast.AugAssign, point: Point) -> None:
-        self._read_expression(node.value, point)
-        self._assign(node.target, None, point)
+        value: ast.expr | None = None
+        if isinstance(node.op, ast.BitOr) and isinstance(node.target, ast.Name):  # `canvas |= task.s()`
+            value = ast.copy_location(ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value), node.value)
+        self._read_expression(value or node.value, point)
+        self._assign(node.target, value, point)
 
     def _read_for(self, node: ast.For | ast.AsyncFor, point: Point) -> None:
         self._read_expression(node.iter, point)
@@ -378,7 +382,7 @@ class _Reader:
         others = [*node.args.kwonlyargs, *filter(None, (node.args.vararg, node.args.kwarg))]
         for number, each in enumerate([*named, *others]):
             is_first = number == 0 and bool(named) and not isinstance(node, ast.Lambda)
-            self._bind(each.arg, "first" if is_first else "opaque", node if is_first else None, start)
+            self._bind(each.arg, "first" if is_first else "parameter", node if is_first else each, start)
         return scope
 
     # --- expressions ---

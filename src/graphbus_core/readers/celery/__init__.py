@@ -11,6 +11,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from graphbus_core.contracts.messages import Consumer, Messages, Producer, Unrea
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.readers.celery.evaluate import Evaluator
 from graphbus_core.readers.celery.sends import Send, Sends
-from graphbus_core.readers.celery.values import ModuleValue, NamedTask, Task, Text, Value
+from graphbus_core.readers.celery.values import SOMETHING, ModuleValue, NamedTask, Task, Text, Value
 from graphbus_core.readers.scopes import Binding, Imported, Module
 from graphbus_core.readers.seam import Project
 from graphbus_core.schema.types import ANY, UNKNOWN, Field, Type
@@ -32,6 +33,9 @@ _NAMING = re.compile(rb"(?:\bname\s*=|send_task\(|signature\(|subtask\()\s*([A-Z
 """A place that may name a task by a constant."""
 _CONSTANT = re.compile(rb"^[ \t]*([A-Za-z_]\w*)[ \t]*(?::[^=\n]*)?=[ \t]*\(?['\"]", re.MULTILINE)
 """An assignment of a string."""
+_MAKING = re.compile(rb"(?:return|=|partial\(|^[ \t]+@)[^\n]*(?:shared_task|\.task)\b", re.MULTILINE)
+"""A place that may make a decorator of the project by which it defines tasks."""
+_COMPUTED = re.compile(rb"send_task\(\s*[^\"'\s)]")
 _MAKERS = frozenset({"task", "shared_task", "periodic_task", "register_task"})
 _TEST = re.compile(r"(^|/)(tests?|testing)/|(^|/)(test_[^/]*|[^/]*_tests?|conftest)\.py$")
 
@@ -57,18 +61,48 @@ class _Reading:
         if self._project.focus is not None:
             self._focus |= self._find_named_by_constants()
         for path in sorted(self._focus):
-            if _WORDS.search(self._project.text(path)) and (module := self._evaluator.module(path)):
+            if self._has_tasks(path) and (module := self._evaluator.module(path)):
                 self._tasks.update((task.span, task) for task in self._tasks_in(module))
                 self._sends.read(module)
         wanted = {*self._tasks, *(each.name for each in self._tasks.values())}
         if self._project.focus is not None:
             self._read_senders()
-        sends = [each for each in self._sends.finish() if each.span.path in self._focus or _key_of(each.task) in wanted]
+        found = self._sends.finish()
+        found += [
+            Send(NamedTask(name), SOMETHING, span, "named") for name, span in self._sends.mentioned if name in wanted
+        ]
+        sends = [each for each in found if each.span.path in self._focus or _key_of(each.task) in {*wanted, ""}]
         sends.sort(key=lambda each: (each.span.path, each.span.line, each.span.column))
         self._tasks.update((each.task.span, each.task) for each in sends if isinstance(each.task, Task))
         self._find_named({each.task.name for each in sends if isinstance(each.task, NamedTask)})
-        producers = tuple(self._producer(each) for each in sends if each.task is not None)
+        producers = tuple(map(self._producer, sends))
         return Messages(producers, tuple(self._consumers()), tuple(self._unread(sends)))
+
+    def _has_tasks(self, path: str) -> bool:
+        """True if a file may define or send tasks, also by the decorators of the project."""
+        text = self._project.text(path)
+        return bool(_WORDS.search(text) or (b"@" in text and self._own_decorators.search(text)))
+
+    @cached_property
+    def _own_decorators(self) -> re.Pattern[bytes]:
+        """Matches the use of a decorator by which the project defines tasks."""
+        names: set[str] = set()
+        for path in self._project.paths:
+            text = self._project.text(path)
+            is_likely = (
+                (b"shared_task" in text or b".task" in text) and self._is_imported(path) and _MAKING.search(text)
+            )
+            if is_likely and (module := self._evaluator.module(path)):
+                names |= {*self._decorators_in(module)}
+        return re.compile(rf"@[\w.]*\b({'|'.join(sorted(names)) or '(?!)'})\b".encode())
+
+    def _decorators_in(self, module: Module) -> Iterator[str]:
+        """Yield the names of a module that define tasks."""
+        this = ModuleValue(self._evaluator.packages.stem_of(module.scope.path))
+        for name in module.scope.bindings:
+            for value in self._evaluator.member(this, name):
+                if any(self._evaluator.definitions.decorators_of(value)):
+                    yield name
 
     def _find_named_by_constants(self) -> set[str]:
         """Return the files that may name a task by a constant of a file in the focus, whose value may have changed."""
@@ -96,9 +130,9 @@ class _Reading:
             if scope.at is None:
                 continue
             if isinstance(node, ast.ClassDef):
-                yield from self._evaluator.tasks_of_class(scope)
+                yield from self._evaluator.definitions.tasks_of_class(scope)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.decorator_list:
-                yield from _only_tasks(self._evaluator.definition(node, scope.at))
+                yield from _only_tasks(self._evaluator.definitions.definition(node, scope.at))
         for node, point in module.sites:
             if isinstance(node, ast.Call) and _MAKERS & {*_names_in(node.func)}:
                 yield from _only_tasks(self._evaluator.values(node, point))
@@ -114,7 +148,7 @@ class _Reading:
         while names - searched:
             words = [name.encode() for name in sorted(names - searched)]
             searched |= names
-            for path in [each for each in sorted(left) if self._mentions(each, words)]:
+            for path in [each for each in sorted(left) if self._mentions(each, words) or self._computes_names(each)]:
                 left.discard(path)
                 if module := self._evaluator.module(path):
                     self._sends.read(module)
@@ -127,15 +161,26 @@ class _Reading:
             module, _, label = name.rpartition(".")
             stem = packages.find(module, "") if module else None
             found = [*_only_tasks(self._evaluator.member(ModuleValue(stem), label))] if stem else []
-            for path in [] if found else sorted(self._project.paths):
-                if self._is_imported(path) and self._mentions(path, [name.encode()]):
-                    read = self._evaluator.module(path)
-                    found += self._tasks_in(read) if read else ()
+            for path in [] if found else self._files_that_name(name):
+                read = self._evaluator.module(path)
+                found += self._tasks_in(read) if read else ()
             self._tasks.update((each.span, each) for each in found if each.name == name)
+
+    def _files_that_name(self, name: str) -> list[str]:
+        """Return the files in which a text is, and those that name a task by a constant with that text."""
+        imported = [path for path in sorted(self._project.paths) if self._is_imported(path)]
+        found = [path for path in imported if self._mentions(path, [name.encode()])]
+        constants = {each for path in found for each in _CONSTANT.findall(self._project.text(path))}
+        return found + [path for path in imported if path not in found and self._names_task_by(constants, path)]
 
     def _mentions(self, path: str, words: list[bytes]) -> bool:
         text = self._project.text(path)
         return any(word in text for word in words)
+
+    def _computes_names(self, path: str) -> bool:
+        """True if a file sends a task whose name is no literal."""
+        text = self._project.text(path)
+        return b"send_task(" in text and bool(_COMPUTED.search(text))
 
     def _read_already(self, path: str) -> Module | None:
         return self._evaluator.module(path) if _WORDS.search(self._project.text(path)) else None
@@ -181,7 +226,8 @@ class _Reading:
 
     def _consumer(self, task: Task) -> Consumer:
         return Consumer(
-            kind="task", channel=_key_of(task), name=_key_of(task), span=task.span, options=dict(task.options),
+            kind="task", channel=_key_of(task), name=_key_of(task), span=task.span, is_whole=not task.is_opaque,
+            options=dict(task.options) | ({"decorators": ", ".join(task.wrappers)} if task.wrappers else {}),
             **_takes(task),
         )  # fmt: skip
 
@@ -193,7 +239,7 @@ class _Reading:
             if path in self._focus:
                 yield Unread(SourceSpan(path, line, 0, line, 0), f"Python {version} cannot read the file: {why}")
         for each in sends:
-            if each.task is None:
+            if each.task is None and each.span.path in self._focus:
                 yield Unread(each.span, each.why)
             elif isinstance(each.task, NamedTask) and each.task.name not in names:
                 yield Unread(each.span, f"no task is named {each.task.name} here")

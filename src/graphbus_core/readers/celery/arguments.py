@@ -45,6 +45,8 @@ class Literals:
             return self._positional(node.elts, point)
         if isinstance(node, ast.Constant) and node.value is None:
             return NOTHING
+        if isinstance(node, ast.BoolOp):
+            return self._first_given(node, self.sequence, point)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             return self.sequence(node.right, point).behind(self.sequence(node.left, point))
         if isinstance(node, ast.Name) and (found := self._bound(node, point)) is not None:
@@ -55,13 +57,20 @@ class Literals:
         """Return the named arguments in a dictionary."""
         if isinstance(node, ast.Dict):
             return self._keys(node, point)
-        if isinstance(node, ast.Constant) and node.value is None:
-            return NOTHING
         if isinstance(node, ast.Call) and not node.args and self._is_dict(node.func, point):
             return self._named(node.keywords, point)
+        if isinstance(node, ast.BoolOp):
+            return self._first_given(node, self.mapping, point)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            return self.mapping(node.left, point).behind(self.mapping(node.right, point))
         if isinstance(node, ast.Name) and (found := self._bound(node, point)) is not None:
             return self.mapping(*found)
-        return _UNKNOWN_NAMED
+        return NOTHING if isinstance(node, ast.Constant) and node.value is None else _UNKNOWN_NAMED
+
+    def _first_given(self, node: ast.BoolOp, read: Callable[[ast.expr, Point], Arguments], point: Point) -> Arguments:
+        """Return the arguments of `args or ()`: those of the first operand that has some."""
+        found = (read(each, point) for each in node.values)
+        return SOMETHING if isinstance(node.op, ast.And) else next((each for each in found if each != NOTHING), NOTHING)
 
     def _is_dict(self, function: ast.expr, point: Point) -> bool:
         return any(

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import cached_property
 
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.readers.celery.arguments import Literals
+from graphbus_core.readers.celery.definitions import Definitions
+from graphbus_core.readers.celery.known import (
+    APP_CLASS,
+    CANVAS,
+    CURRENT_APP,
+    NAMED_CELERY,
+    OUTSIDE,
+    SIGNATURES,
+    SIGNED,
+    last_name,
+    member_of_app,
+    outside,
+)
 from graphbus_core.readers.celery.values import (
     App,
     Bound,
@@ -17,6 +29,7 @@ from graphbus_core.readers.celery.values import (
     ClassValue,
     Decorator,
     Elements,
+    Entries,
     External,
     FunctionValue,
     Group,
@@ -35,24 +48,8 @@ from graphbus_core.readers.packages import Packages
 from graphbus_core.readers.scopes import Binding, FunctionNode, Imported, Module, Point, Scope, read_module
 from graphbus_core.readers.seam import Project
 
-_DECORATORS = re.compile(
-    r"celery\.(app\.)?shared_task|celery\.(decorators\.|task\.|task\.base\.)?(periodic_)?task|celery\.task\.task"
-)
-_APP_CLASS = re.compile(r"celery\.(app\.(base\.)?)?Celery|.*celery.*\.\w*Celery\w*|.*\.\w*Celery(App)?", re.IGNORECASE)
-_TASK_CLASS = re.compile(r"(.*\.)?celery\.(.*\.)?(Periodic)?Task")
-_CURRENT_APP = re.compile(r"celery\.(_state\.|app\.)?(get_)?current_app|celery\.app\.app_or_default")
-_SIGNATURES = re.compile(r"celery\.(canvas\.|task\.)?(signature|subtask|Signature|maybe_signature)")
-_CANVAS = re.compile(r"celery\.(canvas\.|task\.sets\.)?_?(chain|group|chord)")
-_NAMED_CELERY = re.compile(r"(?i)\w*celery\w*")
-_OUTSIDE = ("celery", "functools")
-"""Packages that are never those of the project: a file may be called `celery.py`."""
-_APP_METHODS = frozenset(
-    {"send_task", "signature", "subtask", "register_task", "add_periodic_task", "_get_current_object"}
-)
-_SIGNED = frozenset({"s", "si", "signature", "subtask", "subtask_from_request"})
-_COPIES = frozenset(f"builtins.{name}" for name in ("list", "tuple", "reversed", "sorted"))
 _CANVASES = (Signature, Chain, Group, Chord)
-_TRANSPARENT = frozenset({"property", "cached_property", "staticmethod", "classmethod", "lru_cache", "cache"})
+_COPIES = frozenset(f"builtins.{name}" for name in ("list", "tuple", "reversed", "sorted"))
 
 
 class Evaluator:
@@ -60,12 +57,14 @@ class Evaluator:
 
     Attributes:
         packages: Its modules.
+        definitions: What finds its tasks.
         unreadable: Path -> why the file could not be read, and the line.
     """
 
     def __init__(self, project: Project) -> None:
         self._project = project
         self.packages = Packages(project.paths)
+        self.definitions = Definitions(self)
         self.unreadable: dict[str, tuple[str, int]] = {}
         self._modules: dict[str, Module | None] = {}
         self._known: dict[ast.AST, Values] = {}
@@ -118,6 +117,15 @@ class Evaluator:
     def _of_constant(self, node: ast.Constant, _point: Point) -> Values:
         return (Text(node.value),) if isinstance(node.value, str) else ()
 
+    def _of_joinedstr(self, node: ast.JoinedStr, point: Point) -> Values:
+        """Return the text of an f-string whose parts are all known."""
+        parts = [each.value if isinstance(each, ast.FormattedValue) else each for each in node.values]
+        texts = [self.text(each, point) for each in parts]
+        return (Text("".join(texts)),) if all(texts) else ()
+
+    def _of_dict(self, node: ast.Dict, point: Point) -> Values:
+        return (Entries(tuple(zip(node.keys, node.values, strict=True)), point),)
+
     def _of_ifexp(self, node: ast.IfExp, point: Point) -> Values:
         return (*self.values(node.body, point), *self.values(node.orelse, point))
 
@@ -136,12 +144,12 @@ class Evaluator:
     _of_tuple = _of_set = _of_list
 
     def _of_listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, point: Point) -> Values:
-        return (Elements(((node.elt, Point(self._scope_of(node, point), (), 1)),)),)
+        return (Elements(((node.elt, Point(self.scope_of(node, point), (), 1)),)),)
 
     _of_setcomp = _of_generatorexp = _of_listcomp
 
     def _of_lambda(self, node: ast.Lambda, point: Point) -> Values:
-        return (FunctionValue(self._scope_of(node, point)),)
+        return (FunctionValue(self.scope_of(node, point)),)
 
     def _of_binop(self, node: ast.BinOp, point: Point) -> Values:
         """Return the chain of `a | b`, or what the text `a + b` says."""
@@ -156,18 +164,28 @@ class Evaluator:
         return ()
 
     def _of_subscript(self, node: ast.Subscript, point: Point) -> Values:
-        """Return the task of `app.tasks["name"]`, or the element of a list or tuple at a fixed index."""
-        found: list[Value] = []
-        index = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        for each in self.values(node.value, point):
-            if isinstance(each, Registry):
-                found += [NamedTask(name)] if (name := self.text(node.slice, point)) else []
-            elif isinstance(each, Elements) and isinstance(index, int) and index < len(each.parts):
-                is_plain = not any(isinstance(part, ast.Starred) for part, _ in each.parts)
-                found += self.values(*each.parts[index]) if is_plain else ()
-        return tuple(found)
+        """Return the task of `app.tasks["name"]`, or what the entry of a dictionary, list or tuple may be."""
+        return tuple(found for each in self.values(node.value, point) for found in self._entry(each, node.slice, point))
 
-    def _scope_of(self, node: ast.AST, point: Point) -> Scope:
+    def _entry(self, owner: Value, key: ast.expr, point: Point) -> Values:
+        """Return what `owner[key]` may be: of a key that is not known, every entry."""
+        index = key.value if isinstance(key, ast.Constant) else None
+        if isinstance(owner, Registry):
+            return (NamedTask(name),) if (name := self.text(key, point)) else ()
+        if isinstance(owner, Entries):
+            same = [value for each, value in owner.parts if each and index is not None and _constant(each) == index]
+            chosen = same[-1:] or [value for each, value in owner.parts if each]
+            return tuple(found for each in chosen for found in self.values(each, owner.point))
+        if not isinstance(owner, Elements) or any(isinstance(part, ast.Starred) for part, _ in owner.parts):
+            return ()
+        if isinstance(index, int):
+            return self.values(*owner.parts[index]) if index < len(owner.parts) else ()
+        return (
+            () if isinstance(key, ast.Slice) else tuple(found for each in owner.parts for found in self.values(*each))
+        )
+
+    def scope_of(self, node: ast.AST, point: Point) -> Scope:
+        """Return the scope that a node of the file of a point makes."""
         module = self.module(point.scope.path)
         assert module is not None  # noqa: S101 the node comes from it
         return module.scopes[node]
@@ -176,6 +194,8 @@ class Evaluator:
 
     def _of_name(self, node: ast.Name, point: Point) -> Values:
         owner = point.scope.owner(node.id)
+        if owner is None and node.id == "__name__":
+            return (Text(self.packages.name_of(point.scope.path)),)
         if owner is None:
             return (External(f"builtins.{node.id}"),)
         if node.id in owner.bindings:
@@ -188,10 +208,16 @@ class Evaluator:
             return self._of_import(node, point.scope.path)
         if binding.kind == "item" and isinstance(node, ast.expr):
             return tuple(value for each in self.parts(node, self._before(point)) for value in each)
+        if isinstance(node, ast.arg):
+            return self._of_parameter(node, point.scope)
         if isinstance(node, ast.ClassDef):
-            return (ClassValue(self._scope_of(node, point)),)
+            return (ClassValue(self.scope_of(node, point)),)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            return self._of_first_parameter(node, point) if binding.kind == "first" else self.definition(node, point)
+            return (
+                self._of_first_parameter(node, point)
+                if binding.kind == "first"
+                else self.definitions.definition(node, point)
+            )
         return self.values(node, point) if isinstance(node, ast.expr) else ()
 
     def _before(self, point: Point) -> Point:
@@ -203,21 +229,32 @@ class Evaluator:
         around = point.scope.parent
         if around is not None and around.kind == "class":
             names = {each.id for each in node.decorator_list if isinstance(each, ast.Name)}
-            tasks = self.tasks_of_class(around)
+            tasks = self.definitions.tasks_of_class(around)
             return () if "staticmethod" in names else tasks or (Instance(around),)
         at = point.scope.at
-        return tuple(
-            each for each in (self.definition(node, at) if at else ()) if isinstance(each, Task) and each.is_bound
-        )
+        found = self.definitions.definition(node, at) if at else ()
+        bound = tuple(each for each in found if isinstance(each, Task) and each.is_bound)
+        return bound or self._of_parameter((*node.args.posonlyargs, *node.args.args)[0], point.scope)
+
+    def _of_parameter(self, node: ast.arg, scope: Scope) -> Values:
+        """Return what a parameter is by its annotation, an application, and what it may be by its default, a task."""
+        if scope.at is None or not isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            return ()
+        of = scope.node.args
+        named = [*zip(reversed((*of.posonlyargs, *of.args)), reversed(of.defaults), strict=False)]
+        named += [(each, value) for each, value in zip(of.kwonlyargs, of.kw_defaults, strict=True) if value]
+        default = next((value for each, value in named if each is node), None)
+        known = [each for each in self.values(node.annotation, scope.at) if self._is_app_class(each)]
+        return *(App() for _ in known), *(each for each in self.values(default, scope.at) if isinstance(each, Task))
 
     def _of_import(self, imported: Imported, path: str) -> Values:
         if imported.level:
             stem = self.packages.relative(path, imported.level, imported.module)
         else:
-            is_outside = imported.module.partition(".")[0] in _OUTSIDE
+            is_outside = imported.module.partition(".")[0] in OUTSIDE
             stem = None if is_outside else self.packages.find(imported.module, path)
         if stem is None:
-            return _outside(".".join(filter(None, (imported.module, imported.name))))
+            return outside(".".join(filter(None, (imported.module, imported.name))))
         return self.member(ModuleValue(stem), imported.name) if imported.name else (ModuleValue(stem),)
 
     def _through_stars(self, module: Scope, name: str) -> Values:
@@ -233,9 +270,14 @@ class Evaluator:
 
     def _of_attribute(self, node: ast.Attribute, point: Point) -> Values:
         found = tuple(value for each in self.values(node.value, point) for value in self.member(each, node.attr))
-        if not found and node.attr == "task" and _NAMED_CELERY.fullmatch(_last_name(node.value)):
+        if not found and node.attr == "task" and self._is_named_as_app(last_name(node.value), point):
             return (Decorator(),)  # `@celery.task` of an application whose origin is not known
         return found
+
+    def _is_named_as_app(self, name: str, point: Point) -> bool:
+        """True for a name with `celery` in it, and for `app` in a file that mentions Celery."""
+        is_app = name == "app" and b"celery" in self._project.text(point.scope.path).lower()
+        return is_app or bool(NAMED_CELERY.fullmatch(name))
 
     def member(self, value: Value, name: str) -> Values:
         """Return what an attribute of a value may be."""
@@ -247,15 +289,17 @@ class Evaluator:
             case ModuleValue():
                 found = self._of_module_member(value.stem, name)
             case External():
-                found = _outside(f"{value.name}.{name}")
+                found = outside(f"{value.name}.{name}")
             case App():
-                found = _member_of_app(value, name)
+                found = member_of_app(value, name)
             case ClassValue() | Instance():
                 found = self._of_class_member(value, name)
             case Task() | NamedTask():
                 found = (Text(value.name),) if name == "name" and value.name else (Bound(value, name),)
-            case Signature() | Chain() | Group() | Chord():
+            case Signature() | Chain() | Group() | Chord() | Registry() | Entries():
                 found = (Bound(value, name),)
+            case Text() if name == "value":  # of a member of an Enum
+                found = (value,)
         return found
 
     def _of_module_member(self, stem: str, name: str) -> Values:
@@ -272,7 +316,7 @@ class Evaluator:
     def _of_class_member(self, value: ClassValue | Instance, name: str) -> Values:
         """Return what an attribute of a class or of an instance may be; methods of class tasks are those of the task."""
         scope = value.scope
-        tasks = self.tasks_of_class(scope)
+        tasks = self.definitions.tasks_of_class(scope)
         if tasks and name not in scope.bindings:
             return tuple(found for each in tasks for found in self.member(each, name))
         bindings = [*scope.reaching(name, scope.end), *scope.attributes.get(name, ())]
@@ -292,12 +336,13 @@ class Evaluator:
         yield ClassValue(scope)
         for base in self._bases(scope):
             if isinstance(base, ClassValue) and base.scope is not scope:
-                yield from self._guarded(("bases", base), partial(self._all_ancestors, base.scope))
+                yield from self.all_ancestors(base.scope)
             elif isinstance(base, External):
                 yield base
 
-    def _all_ancestors(self, scope: Scope) -> Values:
-        return tuple(self._ancestors(scope))
+    def all_ancestors(self, scope: Scope) -> Values:
+        """Return a class and all that it derives from, each before its own bases; of those from elsewhere the names."""
+        return self._guarded(("task", scope), lambda: tuple(self._ancestors(scope)))
 
     # --- calls ---
 
@@ -310,11 +355,14 @@ class Evaluator:
             case External():
                 found = self._of_external_call(function.name, node, point)
             case Decorator():
-                found = self._decorated(function, node, point)
+                found = self.definitions.decorated(function, node, point)
             case ClassValue():
                 found = self._instance_of(function.scope)
             case FunctionValue():
-                found = self._returned(function.scope)
+                found = tuple(
+                    each.extended(node.keywords, point) if isinstance(each, Decorator) and each.is_open else each
+                    for each in self._returned(function.scope)
+                )
             case Bound():
                 found = self._of_method_call(function, node, point)
             case Chord(body=None) if node.args:
@@ -325,14 +373,17 @@ class Evaluator:
         """Return what a call of something from elsewhere gives: an application, a signature, a canvas, a partial function."""
         first = node.args[0] if node.args else None
         found: Values = ()
-        if _CURRENT_APP.fullmatch(name) or _APP_CLASS.fullmatch(name):
+        if CURRENT_APP.fullmatch(name) or APP_CLASS.fullmatch(name):
             found = (App(),)
-        elif _SIGNATURES.fullmatch(name):
+        elif SIGNATURES.fullmatch(name):
             found = self._named_signature(node, point)
-        elif canvas := _CANVAS.fullmatch(name):
+        elif canvas := CANVAS.fullmatch(name):
             found = self._canvas(canvas[2], node, point)
         elif name == "functools.partial":
-            found = tuple(Partial(each) for each in self.values(first, point))
+            given = self.values(first, point)
+            found = tuple(
+                each.extended(node.keywords, point) if isinstance(each, Decorator) else Partial(each) for each in given
+            )
         elif name == "builtins.getattr" and len(node.args) > 1:
             attribute = self.text(node.args[1], point)
             found = tuple(value for each in self.values(first, point) for value in self.member(each, attribute))
@@ -398,15 +449,9 @@ class Evaluator:
         if isinstance(owner, Task | NamedTask):
             return self._signed(owner, name, node, point)
         if isinstance(owner, App):
-            if name == "register_task":
-                return self._registered(node, point)
-            return (
-                self._named_signature(node, point)
-                if name in ("signature", "subtask")
-                else (App(),)
-                if name[0] == "_"
-                else ()
-            )
+            return self._of_app_call(name, node, point)
+        if isinstance(owner, Registry | Entries):
+            return self._of_table_call(owner, name, node, point)
         if isinstance(owner, Signature) and name == "set":
             return (
                 Signature(
@@ -430,9 +475,22 @@ class Evaluator:
             )
         return (owner,) if name in ("set", "clone", "on_error") else ()
 
+    def _of_app_call(self, name: str, node: ast.Call, point: Point) -> Values:
+        if name == "register_task":
+            return self._registered(node, point)
+        if name in ("signature", "subtask"):
+            return self._named_signature(node, point)
+        return (App(),) if name[0] == "_" else ()
+
+    def _of_table_call(self, owner: Registry | Entries, name: str, node: ast.Call, point: Point) -> Values:
+        """Return what `get` and `values` of a dictionary give."""
+        if name == "values" and isinstance(owner, Entries):
+            return (Elements(tuple((value, owner.point) for key, value in owner.parts if key)),)
+        return self._entry(owner, node.args[0], point) if name == "get" and node.args else ()
+
     def _signed(self, task: Task | NamedTask, name: str, node: ast.Call, point: Point) -> Values:
         """Return the signature that `s`, `si`, `signature` or `subtask` of a task makes."""
-        if name not in _SIGNED:
+        if name not in SIGNED:
             return ()
         is_plain = name in ("s", "si")
         given = self.literals.arguments_of(node, point) if is_plain else self.literals.passed(node, point, 0)
@@ -443,105 +501,28 @@ class Evaluator:
         """Return the task that `register_task` gets: a task, or a class or instance of one."""
         found: list[Value] = []
         for each in self.values(node.args[0] if node.args else None, point):
-            found += self.tasks_of_class(each.scope) if isinstance(each, ClassValue | Instance) else (each,)
+            found += self.definitions.tasks_of_class(each.scope) if isinstance(each, ClassValue | Instance) else (each,)
         return tuple(found)
 
     def _instance_of(self, scope: Scope) -> Values:
-        return (App(),) if self._is_app_class(ClassValue(scope)) else self.tasks_of_class(scope) or (Instance(scope),)
+        return (
+            (App(),)
+            if self._is_app_class(ClassValue(scope))
+            else self.definitions.tasks_of_class(scope) or (Instance(scope),)
+        )
 
     def _is_app_class(self, value: Value) -> bool:
         """True for the class of applications and its subclasses."""
         known = self._ancestors(value.scope) if isinstance(value, ClassValue) else [value]
-        return any(isinstance(each, External) and _APP_CLASS.fullmatch(each.name) for each in known)
+        return any(isinstance(each, External) and APP_CLASS.fullmatch(each.name) for each in known)
 
     def _returned(self, scope: Scope) -> Values:
-        """Return what a function may return; nothing if a decorator may change that."""
-        node = scope.node
-        names = {_last_name(each) for each in getattr(node, "decorator_list", ())}
-        if not names <= _TRANSPARENT or isinstance(node, ast.AsyncFunctionDef):
-            return ()
-        found = [value for each, point in scope.returns for value in self.values(each, point)]
-        annotation = getattr(node, "returns", None)
+        """Return what a function may return, also by its annotation."""
+        found = self.definitions.returned(scope)
+        annotation = getattr(scope.node, "returns", None)
         if not found and annotation is not None and scope.at is not None:
-            found = [App() for each in self.values(annotation, scope.at) if self._is_app_class(each)]
-        return tuple(found)
-
-    # --- tasks ---
-
-    def definition(self, node: FunctionNode, point: Point) -> Values:
-        """Return what a function definition binds: a task if one of its decorators makes one, else the function."""
-        scope = self._scope_of(node, point)
-        for number, each in enumerate(node.decorator_list):
-            for found in self.values(each, point):
-                if isinstance(found, Decorator):
-                    others = [*node.decorator_list[:number], *node.decorator_list[number + 1 :]]
-                    return (self._function_task(node, found, scope, is_wrapped=bool(others)),)
-        if any(_last_name(each) in ("property", "cached_property") for each in node.decorator_list):
-            return self._returned(scope)
-        return (FunctionValue(scope),)
-
-    def _decorated(self, decorator: Decorator, node: ast.Call, point: Point) -> Values:
-        """Return the task that `shared_task(function)` makes, or the decorator with the options of the call."""
-        given = tuple((each.arg, each.value, point) for each in node.keywords if each.arg)
-        is_open = any(each.arg is None for each in node.keywords)
-        extended = Decorator((*decorator.options, *given), decorator.is_open or is_open)
-        if not node.args:
-            return (extended,)
-        found: list[Value] = []
-        for each in self.values(node.args[0], point):
-            if isinstance(each, FunctionValue) and isinstance(each.scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.append(self._function_task(each.scope.node, extended, each.scope, is_wrapped=False))
-            elif isinstance(each, ClassValue):
-                found += self.tasks_of_class(each.scope)
-        return tuple(found)
-
-    def _function_task(self, node: FunctionNode, decorator: Decorator, scope: Scope, *, is_wrapped: bool) -> Task:
-        """Return the task that a decorator makes of a function."""
-        options = {name: (value, point) for name, value, point in decorator.options}
-        name = self._task_name(options.get("name"), node.name, scope.path)
-        names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
-        bind = options["bind"][0] if "bind" in options else None
-        is_bound = (
-            bind.value is True
-            if isinstance(bind, ast.Constant)
-            else (bind is not None or decorator.is_open) and names[:1] == ["self"]
-        )
-        texts = tuple((key, self.option_text(value, point)) for key, (value, point) in options.items())
-        return Task(name, node.name, self.span(node, scope.end), scope, is_bound, is_wrapped, texts)
-
-    def _task_name(self, given: tuple[ast.expr, Point] | None, label: str, path: str) -> str:
-        """Return the name of a task: the one that is given, else that of the module and the function."""
-        if given is None or (isinstance(given[0], ast.Constant) and given[0].value is None):
-            return f"{self.packages.name_of(path)}.{label}"
-        return self.text(*given)
-
-    def option_text(self, node: ast.expr, point: Point) -> str:
-        """Return the text of an option: that of a string behind a name, else that of the source."""
-        return repr(text) if (text := self.text(node, point)) else ast.unparse(node)
-
-    def tasks_of_class(self, scope: Scope) -> tuple[Task, ...]:
-        """Return the task that a class defines: a subclass of `celery.Task` with a method `run`; empty for other classes."""
-        known = self._guarded(("task", scope), partial(self._all_ancestors, scope))
-        if not any(isinstance(each, External) and _TASK_CLASS.fullmatch(each.name) for each in known):
-            return ()
-        classes = [each.scope for each in known if isinstance(each, ClassValue)]
-        run = next((each.bindings["run"][-1] for each in classes if "run" in each.bindings), None)
-        if (
-            run is None
-            or not isinstance(run.node, ast.FunctionDef | ast.AsyncFunctionDef)
-            or not isinstance(scope.node, ast.ClassDef)
-        ):
-            return ()
-        function = self._scope_of(run.node, run.point)
-        given = {name: found[-1] for name, found in scope.bindings.items() if found[-1].kind == "value"}
-        options = {name: (each.node, each.point) for name, each in given.items() if isinstance(each.node, ast.expr)}
-        name = self._task_name(options.get("name"), scope.node.name, scope.path)
-        is_static = any(_last_name(each) == "staticmethod" for each in run.node.decorator_list)
-        texts = tuple((key, self.option_text(*value)) for key, value in options.items())
-        span = self.span(scope.node, scope.end)
-        return (
-            Task(name, scope.node.name, span, function, not is_static, len(run.node.decorator_list) > is_static, texts),
-        )
+            return tuple(App() for each in self.values(annotation, scope.at) if self._is_app_class(each))
+        return found
 
     def span(self, node: ast.expr | FunctionNode | ast.ClassDef, point: Point) -> SourceSpan:
         """Return the place of an expression, or of the first line of a definition."""
@@ -557,27 +538,5 @@ class Evaluator:
         return Literals(self.values)
 
 
-def _outside(name: str) -> Values:
-    """Return what a name from elsewhere is: an application, a decorator, or nothing but its name."""
-    if _CURRENT_APP.fullmatch(name):
-        return (App(),) if name.endswith("current_app") and "get_" not in name else (External(name),)
-    parts = name.rpartition(".")
-    if _DECORATORS.fullmatch(name) or (parts[2] == "task" and _NAMED_CELERY.search(parts[0])):
-        return (Decorator(),)
-    return (External(name),)
-
-
-def _member_of_app(app: App, name: str) -> Values:
-    if name == "task":
-        return (Decorator(),)
-    if name == "tasks":
-        return (Registry(),)
-    if name == "Task":
-        return (External("celery.Task"),)
-    return (Bound(app, name),) if name in _APP_METHODS else ()
-
-
-def _last_name(node: ast.expr) -> str:
-    """Return the last name of `a.b.c` or `a.b.c(...)`; empty for other expressions."""
-    node = node.func if isinstance(node, ast.Call) else node
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+def _constant(node: ast.expr) -> object:
+    return node.value if isinstance(node, ast.Constant) else None

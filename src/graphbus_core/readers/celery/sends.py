@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.readers.celery.evaluate import Evaluator
+from graphbus_core.readers.celery.forwarding import Forwarding, forward
+from graphbus_core.readers.celery.known import SIGNED
 from graphbus_core.readers.celery.values import (
     NOTHING,
     RESULT,
@@ -16,6 +19,7 @@ from graphbus_core.readers.celery.values import (
     Bound,
     Chain,
     Chord,
+    Decorator,
     External,
     FunctionValue,
     Group,
@@ -23,10 +27,11 @@ from graphbus_core.readers.celery.values import (
     Partial,
     Signature,
     Task,
+    Text,
     Value,
     Values,
 )
-from graphbus_core.readers.scopes import Module, Point, Scope
+from graphbus_core.readers.scopes import Imported, Module, Point, Scope
 
 _CALLS = {"delay": False, "delay_on_commit": False, "apply_async": True, "apply_async_on_commit": True}
 """The methods that send -> whether they get the arguments as a tuple and a dictionary."""
@@ -37,6 +42,9 @@ _METHODS = frozenset(
 _MAKES = frozenset(
     {"s", "si", "signature", "subtask", "chain", "group", "chord", "clone", "set", "Signature", "maybe_signature"}
 )
+_MOST_HELPERS = 4
+"""How many functions a task is followed through."""
+_REFERENCES = _CALLS.keys() | SIGNED
 _AT_ONCE = frozenset({"on_commit", "call_soon", "call_later", "defer"})
 """Functions that call what they get, without arguments."""
 
@@ -60,7 +68,11 @@ class Send(NamedTuple):
 
 
 class Sends:
-    """Collects the sends of files; `finish` returns them, because a signature of one file may be sent by another."""
+    """Collects the sends of files; `finish` returns them, because a signature of one file may be sent by another.
+
+    Attributes:
+        mentioned: Texts in calls and dictionaries that may be the name of a task, and where they are.
+    """
 
     def __init__(self, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
@@ -69,6 +81,7 @@ class Sends:
         self._made: dict[SourceSpan, list[Signature]] = {}
         self._used: dict[SourceSpan, list[tuple[Signature, Arguments, str]]] = {}
         self._taken: set[ast.expr] = set()
+        self.mentioned: list[tuple[str, SourceSpan]] = []
 
     def read(self, module: Module) -> None:
         """Collect the sends of a file."""
@@ -79,9 +92,12 @@ class Sends:
             elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
                 self._read_canvas(node, point)
             elif isinstance(node, ast.Dict):
-                self._read_beat_entry(node, point)
-            elif isinstance(node, ast.Attribute) and node.attr in _CALLS and node not in called | self._taken:
+                self._read_entries(node, point)
+            elif isinstance(node, ast.Attribute) and node.attr in _REFERENCES and node not in called | self._taken:
                 self._read_reference(node, point, SOMETHING)
+        for scope in module.scopes.values():
+            if scope.kind == "class":
+                self._read_class(scope)
 
     def finish(self) -> list[Send]:
         """Return all sends; a signature whose use was not found may get further arguments in front."""
@@ -115,12 +131,13 @@ class Sends:
             self._read_called_canvas(node, point)
         elif name == "partial" and node.args:
             self._read_partial(node, point, SOMETHING)
+        elif name == "dict" and {"task", "schedule"} <= {each.arg for each in node.keywords}:
+            self._read_beat_entry(node, {each.arg: each.value for each in node.keywords}, point)
         elif name in _AT_ONCE:
             self._read_callbacks(node, point)
-        elif node.args and isinstance(node.args[0], ast.Attribute) and node.args[0].attr in _CALLS:
-            self._read_forwarded(node, node.args[0], point)
-        elif isinstance(node.func, ast.Name):
+        else:
             self._read_alias(node, point)
+            self._read_passed_on(node, point)
 
     def _read_method(self, node: ast.Call, name: str, point: Point) -> None:
         """Read a call of a method that sends, or adds to what is sent."""
@@ -134,7 +151,7 @@ class Sends:
             text = _shorten(ast.unparse(node.func.value))
             is_outside = any(isinstance(each, External) for each in self._evaluator.values(node.func.value, point))
             why = f"`{text}` is defined elsewhere" if is_outside else f"what `{text}` is depends on the run"
-            self._found.append(Send(None, SOMETHING, self._span(node, point), name, why))
+            self._found.append(Send(None, self._arguments_for(name, node, point), self._span(node, point), name, why))
 
     def _read_bound(self, method: Bound, node: ast.Call, name: str, point: Point) -> bool:
         """Read a call of a method of a task, signature or application; False if it is none of these."""
@@ -152,12 +169,8 @@ class Sends:
     def _read_task_method(self, task: Task | NamedTask, node: ast.Call, name: str, point: Point) -> None:
         span = self._span(node, point)
         if name in _CALLS:
-            takes_literals = _CALLS[name]
-            given = (
-                self._literals.passed(node, point, 0) if takes_literals else self._literals.arguments_of(node, point)
-            )
-            self._found.append(Send(task, given, span, name))
-            if takes_literals:
+            self._found.append(Send(task, self._arguments_for(name, node, point), span, name))
+            if _CALLS[name]:
                 self._read_links(node, point)
         elif name in _EACH and node.args:
             self._found.append(Send(task, self._item_arguments(node.args[0], name, point), span, name))
@@ -227,8 +240,7 @@ class Sends:
 
     def _read_canvas_method(self, owner: Value, node: ast.Call, name: str, point: Point) -> None:
         if name in _CALLS:
-            given = self._literals.passed(node, point, 0) if _CALLS[name] else self._literals.arguments_of(node, point)
-            self._use((owner,), given, name)
+            self._use((owner,), self._arguments_for(name, node, point), name)
             self._read_links(node, point)
         elif name in ("link", "link_error", "on_error") and node.args:
             self._use_linked(node.args[0], point, "link" if name == "link" else "link_error")
@@ -254,39 +266,93 @@ class Sends:
             elif isinstance(each, ast.Call) and _name_of(each.func) == "partial" and each.args:
                 self._read_partial(each, point, NOTHING)
 
-    def _read_forwarded(self, node: ast.Call, function: ast.Attribute, point: Point) -> None:
-        """Read `later(task.delay, 1)` if the project defines `later` as a function that calls what it gets with the rest."""
-        helpers = [each for each in self._evaluator.values(node.func, point) if isinstance(each, FunctionValue)]
-        if helpers and all(self._calls_its_first_argument(each.scope) for each in helpers):
-            self._send_with(function, ast.Call(node.func, node.args[1:], node.keywords), point, NOTHING)
+    def _read_passed_on(self, node: ast.Call, point: Point) -> None:
+        """Read a call that gets a task, or a method of one; what it sends is known if the function is one of the project."""
+        functions = self._evaluator.values(node.func, point)
+        if any(isinstance(each, Decorator) or _is_builtin(each) for each in functions):
+            return
+        self._mention(_arguments_in(node), point)
+        for each in _arguments_in(node):
+            if isinstance(each, ast.Name | ast.Attribute) and each not in self._taken:
+                self._read_passed(each, functions, node, point)
 
-    def _calls_its_first_argument(self, scope: Scope) -> bool:
-        """True for `def later(function, *args, **kwargs)` in which `function(*args, **kwargs)` is called."""
-        module = self._evaluator.module(scope.path)
-        given = getattr(scope.node, "args", None)
-        if module is None or given is None or len(given.args) != 1 or given.vararg is None or given.kwarg is None:
-            return False
-        wanted = f"{given.args[0].arg}(*{given.vararg.arg}, **{given.kwarg.arg})"
-        calls = (each for each, at in module.sites if at.scope.owner(given.args[0].arg) is scope)
-        return any(isinstance(each, ast.Call) and ast.unparse(each) == wanted for each in calls)
+    def _read_passed(self, given: ast.expr, functions: Values, node: ast.Call, point: Point) -> None:
+        """Read an argument of a call, which may be a task or a method such as `task.delay`."""
+        span = self._span(node, point)
+        for each in self._evaluator.values(given, point):
+            if isinstance(each, Text) and "." in each.text:
+                self.mentioned.append((each.text, span))
+            task = each.owner if isinstance(each, Bound) and each.name in _CALLS else each
+            if isinstance(task, Task | NamedTask):
+                sends = [*self._follow(functions, node, point, given)]
+                self._found += [Send(task, arguments, span, how) for arguments, how in sends]
+                self._taken |= {given} if sends else set()
+                if not sends and task is each:
+                    self._found.append(Send(task, SOMETHING, span, "passed on"))
+
+    def _follow(
+        self, functions: Values, call: ast.Call, point: Point, task: ast.expr, depth: int = _MOST_HELPERS
+    ) -> Iterator[tuple[Arguments, str]]:
+        """Yield what functions send to a task that a call gives to them, and how; nothing if that is not known."""
+        for each in functions if depth else ():
+            forwarding = forward(call, each.scope) if isinstance(each, FunctionValue) else None
+            if forwarding and (module := self._evaluator.module(forwarding.scope.path)):
+                names = {name for name, value in forwarding.given.items() if value is task}
+                for node, at in module.sites:
+                    if isinstance(node, ast.Call) and any(at.scope.owner(name) is forwarding.scope for name in names):
+                        yield from self._follow_call(node, at, names, forwarding, (point, task, depth - 1))
+
+    def _follow_call(
+        self, node: ast.Call, at: Point, names: set[str], forwarding: Forwarding, caller: tuple[Point, ast.expr, int]
+    ) -> Iterator[tuple[Arguments, str]]:
+        """Yield what a call inside a function sends to the parameters with these names, or passes on to another function."""
+        point, task, depth = caller
+        is_partial = _name_of(node.func) == "partial" and bool(node.args)
+        function = node.args[0] if is_partial else node.func
+        owner = function.value if isinstance(function, ast.Attribute) else function
+        if isinstance(owner, ast.Name) and owner.id in names:
+            how = _name_of(task if owner is function else function)
+            call = forwarding.rewrite(ast.Call(node.func, node.args[is_partial:], node.keywords))
+            if how in _CALLS:
+                yield self._arguments_for(how, call, point), how
+        elif any(isinstance(each, ast.Name) and each.id in names for each in _arguments_in(node)):
+            functions = self._evaluator.values(node.func, at)
+            yield from self._follow(functions, forwarding.rewrite(node), point, task, depth)
+
+    def _arguments_for(self, method: str, call: ast.Call, point: Point) -> Arguments:
+        """Return what a call of a method such as `delay` or `apply_async` sends."""
+        return self._literals.passed(call, point, 0) if _CALLS[method] else self._literals.arguments_of(call, point)
+
+    def _mention(self, nodes: Iterable[ast.expr | None], point: Point) -> None:
+        texts = (each for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str))
+        self.mentioned += [(str(each.value), self._span(each, point)) for each in texts if "." in str(each.value)]
+
+    def _read_kept(self, node: ast.AST | Imported | None, point: Point) -> None:
+        """Note that a task is kept in a table or in a class, from where it may be sent."""
+        if isinstance(node, ast.Name | ast.Attribute):
+            for each in self._evaluator.values(node, point):
+                if isinstance(each, Task | NamedTask):
+                    self._found.append(Send(each, SOMETHING, self._span(node, point), "kept"))
+
+    def _read_class(self, scope: Scope) -> None:
+        for bindings in scope.bindings.values():
+            for each in bindings:
+                if each.kind == "value":
+                    self._read_kept(each.node, each.point)
 
     def _send_with(self, function: ast.expr, call: ast.Call, point: Point, more: Arguments) -> None:
         """Note that a method such as `task.delay` is called with the arguments of a call, and perhaps more."""
         self._taken.add(function)
         for each in self._evaluator.values(function, point):
             if isinstance(each, Bound) and each.name in _CALLS and isinstance(each.owner, Task | NamedTask):
-                given = (
-                    self._literals.passed(call, point, 0)
-                    if _CALLS[each.name]
-                    else self._literals.arguments_of(call, point)
-                )
+                given = self._arguments_for(each.name, call, point)
                 self._found.append(Send(each.owner, given.behind(more), self._span(function, point), each.name))
 
     def _read_partial(self, node: ast.Call, point: Point, more: Arguments) -> None:
         """Read `partial(task.delay, 1)`, which may get more arguments when it is called."""
         function = node.args[0]
         is_partial = any(isinstance(each, Partial) for each in self._evaluator.values(node, point))
-        if function not in self._taken and is_partial:
+        if function not in self._taken and is_partial and _name_of(function) in _CALLS:
             self._send_with(function, ast.Call(node.func, node.args[1:], node.keywords), point, more)
 
     def _read_reference(self, node: ast.Attribute, point: Point, arguments: Arguments) -> None:
@@ -336,13 +402,20 @@ class Sends:
 
     # --- schedules ---
 
-    def _read_beat_entry(self, node: ast.Dict, point: Point) -> None:
-        """Read an entry of a beat schedule: a dictionary with `task` and `schedule`."""
+    def _read_entries(self, node: ast.Dict, point: Point) -> None:
+        """Read a dictionary: an entry of a beat schedule, or one that keeps tasks or names of them."""
         entry = {
             key.value: value for key, value in zip(node.keys, node.values, strict=True) if isinstance(key, ast.Constant)
         }
-        if not {"task", "schedule"} <= entry.keys():
+        if {"task", "schedule"} <= entry.keys():
+            self._read_beat_entry(node, entry, point)
             return
+        self._mention(node.values, point)
+        for each in node.values:
+            self._read_kept(each, point)
+
+    def _read_beat_entry(self, node: ast.expr, entry: Mapping[Any, ast.expr], point: Point) -> None:
+        """Read an entry of a beat schedule, which has `task` and `schedule`."""
         given = [ast.keyword(name, entry[name]) for name in ("args", "kwargs") if name in entry]
         arguments = self._literals.passed(ast.Call(node, [], given), point, 0)
         found = self._named(entry["task"], point)
@@ -355,6 +428,14 @@ class Sends:
 
     def _span(self, node: ast.expr, point: Point) -> SourceSpan:
         return self._evaluator.span(node, point)
+
+
+def _arguments_in(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(each.value for each in call.keywords)]
+
+
+def _is_builtin(function: Value) -> bool:
+    return isinstance(function, External) and function.name.startswith("builtins.")
 
 
 def _name_of(node: ast.expr) -> str:

@@ -6,6 +6,7 @@ An expression has several values if it depends on a condition, and none if nothi
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 import msgspec
 
@@ -65,6 +66,13 @@ class Elements(msgspec.Struct, frozen=True):
     parts: tuple[tuple[ast.expr, Point], ...]
 
 
+class Entries(msgspec.Struct, frozen=True):
+    """The entries of a dictionary: keys and values; of a comprehension one stands for all."""
+
+    parts: tuple[tuple[ast.expr | None, ast.expr], ...]
+    point: Point
+
+
 class ClassValue(msgspec.Struct, frozen=True):
     """A class of the project, by its scope."""
 
@@ -97,6 +105,11 @@ class Decorator(msgspec.Struct, frozen=True):
     options: tuple[tuple[str, ast.expr, Point], ...] = ()
     is_open: bool = False
 
+    def extended(self, keywords: Sequence[ast.keyword], point: Point) -> Decorator:
+        """Return the decorator with further options."""
+        given = tuple((each.arg, each.value, point) for each in keywords if each.arg)
+        return Decorator((*self.options, *given), self.is_open or any(each.arg is None for each in keywords))
+
 
 class Task(msgspec.Struct, frozen=True):
     """A task that the project defines.
@@ -107,8 +120,9 @@ class Task(msgspec.Struct, frozen=True):
         span: The place of its definition.
         scope: The function that is executed; None if it is not known.
         is_bound: The first parameter of the function is not an argument of the message.
-        is_wrapped: A further decorator may change which arguments it takes.
         options: Option -> its text.
+        wrappers: The decorators around the function that may change which arguments the task takes.
+        is_opaque: One of them does, so that the signature of the function says little.
     """
 
     name: str
@@ -116,8 +130,9 @@ class Task(msgspec.Struct, frozen=True):
     span: SourceSpan
     scope: Scope | None
     is_bound: bool
-    is_wrapped: bool
     options: tuple[tuple[str, str], ...]
+    wrappers: tuple[str, ...] = ()
+    is_opaque: bool = False
 
 
 class NamedTask(msgspec.Struct, frozen=True):
@@ -168,7 +183,7 @@ class Partial(msgspec.Struct, frozen=True):
 
 
 Value = (
-    ModuleValue | External | Text | Elements | ClassValue | Instance | FunctionValue | App | Registry | Decorator
+    ModuleValue | External | Text | Elements | Entries | ClassValue | Instance | FunctionValue | App | Registry | Decorator
     | Task | NamedTask | Signature | Chain | Group | Chord | Bound | Partial
 )  # fmt: skip
 Values = tuple[Value, ...]
