@@ -192,4 +192,4 @@ def test_what_is_no_revision_is_no_yes(
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "till.py").write_text(TILL, encoding="utf-8")
     monkeypatch.chdir(tmp_path / "plain")
-    assert "there is no git repository here" in both_ways(capsys, "main", status=2)
+    assert "there is no git repository with a working tree here" in both_ways(capsys, "main", status=2)

@@ -217,7 +217,7 @@ def test_no_repository_no_commit_and_no_reader_are_told(
     (tmp_path / "bare").mkdir()
     monkeypatch.chdir(tmp_path / "bare")
     status, text = compared(capsys, "main")
-    assert (status, "there is no git repository here" in text) == (2, True)
+    assert (status, "there is no git repository with a working tree here" in text) == (2, True)
 
 
 def test_a_shallow_clone_says_that_it_is_one(
@@ -247,12 +247,13 @@ def test_a_file_that_does_not_parse_is_unknown_and_its_tasks_are_not_gone(
     assert "cannot read the file: invalid syntax (shop/tasks.py:10)" in text
 
 
-def test_a_file_that_does_not_parse_and_did_not_change_is_no_matter(
-    repository: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("imported", "mark"), [("other", "✓"), ("charge", "?")])
+def test_a_file_that_does_not_parse_and_did_not_change_matters_if_it_may_send_a_changed_task(
+    imported: str, mark: str, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commit_files(repository, {"shop/torn.py": "from shop.tasks import charge\ndef torn(:\n"})
+    commit_files(repository, {"shop/torn.py": f"from shop.tasks import {imported}\ndef torn(:\n"})
     write_project(repository, {"shop/tasks.py": TASKS.replace("return order_id", "return None")})
-    assert "✓ 2 tasks" in compared(capsys, "HEAD")[1]
+    assert f"{mark} 2 tasks" in compared(capsys, "HEAD")[1]
 
 
 def test_a_task_that_is_defined_twice_takes_what_is_not_known(
@@ -291,10 +292,11 @@ def test_a_submodule_that_changed_is_unknown(
     git(repository, "commit", "-qm", "jobs")
     commit_files(other, {"jobs.py": "pass"}, "changed")
     git(repository / "jobs", "pull", "-q", **person)
-    git(repository, "commit", "-qam", "newer jobs")
-    status, text = compared(capsys, "HEAD~1")
-    assert (status, "✓" in text) == (0, False)
-    assert "a submodule that has changed" in text
+    for revision in ("HEAD", "HEAD~1"):  # not committed, then committed
+        status, text = compared(capsys, revision)
+        assert (status, "✓" in text) == (0, False)
+        assert "a submodule that has changed" in text
+        git(repository, "commit", "-qam", "newer jobs", "--allow-empty")
 
 
 def test_nothing_of_the_project_is_imported(repository: Path) -> None:
@@ -304,3 +306,45 @@ def test_nothing_of_the_project_is_imported(repository: Path) -> None:
     done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (3, "")
     assert not (repository / "imported").exists()
+
+
+def test_a_link_in_place_of_a_file_is_unknown(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (repository / "shop/tasks.py").rename(repository / "shop/jobs.txt")
+    (repository / "shop/tasks.py").symlink_to("jobs.txt")
+    status, text = compared(capsys, "main")
+    assert (status, "✓" in text, "was removed" in text) == (0, False, False)
+    assert "a symbolic link that has changed, which is not followed (shop/tasks.py:1)" in text
+
+
+def test_a_package_hides_the_module_beside_it(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_project(repository, {"shop/tasks/__init__.py": CHANGED["shop/tasks.py"]})
+    status, text = compared(capsys, "main")
+    assert (status, "✗ shop.tasks.charge: `currency` was added" in text) == (3, True)
+
+
+def test_a_second_definition_in_another_file_is_no_new_task(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twice = 'from celery import shared_task\n\n@shared_task(name="shop.tasks.charge")\ndef other(a, b, c):\n    pass\n'
+    write_project(repository, {"shop/two.py": twice})
+    status, text = compared(capsys, "main")
+    assert (status, "✓" in text, "is new" in text) == (0, False, False)
+    assert "shop.tasks.charge is defined twice" in text
+
+
+def test_a_merge_is_compared_with_either_parent_also_in_another_work_tree(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(repository, "switch", "-qc", "feature")
+    commit_files(repository, CHANGED)
+    git(repository, "switch", "-q", "main")
+    commit_files(repository, {"README.md": "shop"})
+    git(repository, "merge", "-q", "--no-edit", "feature")
+    git(repository, "worktree", "add", "-q", str(tmp_path / "other"), "HEAD")
+    monkeypatch.chdir(tmp_path / "other")
+    assert compared(capsys, "HEAD^1")[0] == 3
+    assert compared(capsys, "HEAD^2")[0] == 0
+    git(tmp_path, "clone", "-q", "--bare", str(repository), "bare")
+    monkeypatch.chdir(tmp_path / "bare")
+    status, text = compared(capsys, "HEAD^1")
+    assert (status, "no git repository with a working tree here" in text) == (2, True)

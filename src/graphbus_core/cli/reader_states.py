@@ -21,7 +21,12 @@ from graphbus_core.errors import GraphBusError, UsageError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.readers.seam import Project, Reader
 
-_SUBMODULE = "160000"
+_SUBMODULE, _LINK = "160000", "120000"
+_OTHER = {
+    _SUBMODULE: "a submodule that has changed; its files are in another repository",
+    _LINK: "a symbolic link that has changed, which is not followed",
+}
+"""Mode in git -> why what is there is not read."""
 _REGULAR = ("100644", "100755")
 _WORKING_TREE = "the working tree"
 _SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__"})
@@ -52,14 +57,14 @@ class _Files(NamedTuple):
         label: Its name in messages.
         versions: Path -> what distinguishes its text from that of another state, such as the id of the object.
         read: Returns the bytes of a path.
-        submodules: Path -> the commit of the submodule.
+        others: Path -> its mode and version in git, of submodules and links.
         root: The folder on disk; empty for a revision.
     """
 
     label: str
     versions: Mapping[str, str]
     read: Callable[[str], bytes]
-    submodules: Mapping[str, str] = {}
+    others: Mapping[str, tuple[str, str]] = {}
     root: str = ""
 
 
@@ -79,15 +84,21 @@ def read_both(old: str, new: str, reader: Reader, paths: Sequence[str]) -> tuple
     before, after = _find_files(old, new)
     tops = [os.path.normpath(path) for path in paths]
     kept = [{path for path in each.versions if not tops or _is_below(path, tops)} for each in (before, after)]
-    focus = frozenset(path for path in kept[0] | kept[1] if before.versions.get(path) != after.versions.get(path))
+    changed = {path for path in kept[0] | kept[1] if before.versions.get(path) != after.versions.get(path)}
+    focus = frozenset({*changed, *map(_same_module, changed)})
     memory: dict[Hashable, object] = {}
     was, now = (
         reader.read(Project(names, side.read, focus, memory)) for side, names in zip((before, after), kept, strict=True)
     )
     return (
-        ReaderState(before.label, _complete(was, now, focus, _changed_submodules(before, after)), before.root),
-        ReaderState(after.label, _complete(now, was, focus, _changed_submodules(after, before)), after.root),
+        ReaderState(before.label, _complete(was, now, focus, _changed_others(before, after)), before.root),
+        ReaderState(after.label, _complete(now, was, focus, _changed_others(after, before)), after.root),
     )
+
+
+def _same_module(path: str) -> str:
+    """Return the path that means the same module: a package hides a file with its name."""
+    return f"{path.removesuffix('/__init__.py')}.py" if path.endswith("/__init__.py") else f"{path[:-3]}/__init__.py"
 
 
 def _complete(found: Messages, other: Messages, focus: Collection[str], unread: Sequence[Unread]) -> Messages:
@@ -112,11 +123,10 @@ def _is_below(path: str, tops: Collection[str]) -> bool:
     return any(top in (".", path) or path.startswith(f"{top}/") for top in tops)
 
 
-def _changed_submodules(side: _Files, other: _Files) -> list[Unread]:
-    """Return the submodules that are not the same in another state: their files are in another repository."""
-    why = "a submodule that has changed; its files are in another repository"
-    changed = [path for path, commit in side.submodules.items() if other.submodules.get(path) != commit]
-    return [Unread(SourceSpan(path, 1, 0, 1, 0), why) for path in changed]
+def _changed_others(side: _Files, other: _Files) -> list[Unread]:
+    """Return the submodules and links that are not the same in another state."""
+    changed = [(path, each[0]) for path, each in side.others.items() if other.others.get(path) != each]
+    return [Unread(SourceSpan(path, 1, 0, 1, 0), _OTHER[mode]) for path, mode in changed]
 
 
 def _find_files(old: str, new: str) -> tuple[_Files, _Files]:
@@ -137,13 +147,21 @@ def _folder(name: str) -> _Files:
     """Return the files of a folder; their versions are those that git would give them."""
     root = Path(name).resolve()
     found: dict[str, str] = {}
+    links: dict[str, tuple[str, str]] = {}
     for place, folders, files in os.walk(root):
         folders[:] = [each for each in folders if not each.startswith(".") and each not in _SKIPPED]
         for path in (Path(place, each) for each in files if each.endswith(".py")):
-            if not path.is_symlink():
-                text = path.read_bytes()
-                found[path.relative_to(root).as_posix()] = sha1(b"blob %d\0%b" % (len(text), text)).hexdigest()  # noqa: S324
-    return _Files(name, found, lambda path: (root / path).read_bytes(), root=str(root))
+            name_below = path.relative_to(root).as_posix()
+            if path.is_symlink():
+                links[name_below] = _LINK, _version(os.fsencode(os.readlink(path)))
+            else:
+                found[name_below] = _version(path.read_bytes())
+    return _Files(name, found, lambda path: (root / path).read_bytes(), links, str(root))
+
+
+def _version(text: bytes) -> str:
+    """Return the id that git gives a text."""
+    return sha1(b"blob %d\0%b" % (len(text), text)).hexdigest()  # noqa: S324
 
 
 def _revision(name: str) -> _Files:
@@ -173,10 +191,10 @@ def _find_repository() -> Repository:
 def _files_of_commit(repository: Repository, commit: str, label: str, only: Collection[str] | None = None) -> _Files:
     """Return the files of a commit; all, or those among `only`, are read at once when the first is asked for."""
     entries: dict[str, GitEntry] = {}
-    submodules = {}
+    others = {}
     for (mode, _, blob), path in read_listing(repository.git, "ls-tree", "-r", "-z", commit):
-        if mode == _SUBMODULE:
-            submodules[path] = blob
+        if _is_other(mode, path):
+            others[path] = mode, blob
         elif mode in _REGULAR and path.endswith(".py"):
             entries[path] = (mode, blob)
     texts: dict[str, bytes] = {}
@@ -187,7 +205,12 @@ def _files_of_commit(repository: Repository, commit: str, label: str, only: Coll
             texts.update(repository.contents(wanted))
         return texts[path]
 
-    return _Files(label, {path: blob for path, (_, blob) in entries.items()}, read, submodules)
+    return _Files(label, {path: blob for path, (_, blob) in entries.items()}, read, others)
+
+
+def _is_other(mode: str, path: str) -> bool:
+    """True for a submodule and for a link in place of a file."""
+    return mode in _OTHER and (mode == _SUBMODULE or path.endswith(".py"))
 
 
 def _against_working_tree(name: str) -> tuple[_Files, _Files]:
@@ -205,6 +228,11 @@ def _against_working_tree(name: str) -> tuple[_Files, _Files]:
         return old.read(path) if path in changed else (root / path).read_bytes()
 
     listing = read_listing(repository.git, "ls-files", "--stage", "-z")
-    submodules = {path: blob for (mode, blob, _), path in listing if mode == _SUBMODULE}
-    new = _Files(_WORKING_TREE, {**kept, **on_disk}, lambda path: (root / path).read_bytes(), submodules, str(root))
+    others = {path: (mode, blob) for (mode, blob, _), path in listing if _is_other(mode, path)}
+    links = {path for path in changed if (root / path).is_symlink()}
+    if any(mode == _SUBMODULE for mode, _ in others.values()):
+        moved = repository.git.fields("diff-files", "--name-only", "-z", "--ignore-submodules=dirty")
+        others |= {path: (_SUBMODULE, "another commit") for path in moved if others.get(path, ("",))[0] == _SUBMODULE}
+    others |= {path: (_LINK, _version(os.fsencode(os.readlink(root / path)))) for path in links}
+    new = _Files(_WORKING_TREE, {**kept, **on_disk}, lambda path: (root / path).read_bytes(), others, str(root))
     return old._replace(read=read_old), new

@@ -33,7 +33,7 @@ REVISION = "rev:"
 _PYPROJECT = "pyproject.toml"
 _SUBMODULE = "it is a submodule, whose files are in another repository"
 REASONS = {  # code of the error -> why a name is no revision
-    "GBE344": "there is no git repository here",
+    "GBE344": "there is no git repository with a working tree here",
     "GBE432": "the repository has no such commit",
 }
 
@@ -211,7 +211,13 @@ def merge_base(repository: Repository, name: str) -> tuple[str, str]:
         repository.resolve(name)  # raises the error for the name without `origin/`
     status, output, _ = repository.git.attempt("merge-base", commit, "HEAD")
     if status:
-        return commit, f"{label}, which has no commit in common with HEAD"
+        is_cut = repository.is_shallow()
+        why = (
+            "to which this shallow clone lacks the commits from HEAD"
+            if is_cut
+            else "which has no commit in common with HEAD"
+        )
+        return commit, f"{label}, {why}"
     base = output.decode().strip()
     return base, label if base == commit else f"where HEAD left {label}"
 

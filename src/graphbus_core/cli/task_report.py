@@ -144,13 +144,13 @@ def _summary_lines(report: TaskReport) -> Iterator[str]:
     extent = f"{pluralize(len(tasks), 'task')} and {pluralize(sends, 'send')} that the change touches"
     broken, doubtful = (sum(each.verdict == verdict for each in found.remarks) for verdict in ("breaks", "unknown"))
     unknown = [*_unknown_lines(report)]
+    is_known = not unknown and not doubtful
+    mark, doubt = (style("✓", "good"), "") if is_known else (style("?", "warn"), ", as far as is known")
     if broken:
         yield f"{style('✗', 'bad')} {extent}: messages of {pluralize(broken, 'task')} fail."
-    elif not tasks and not sends and not unknown:
-        yield f"{style('✓', 'good')} The change touches no task and no send."
+    elif not tasks and not sends:
+        yield f"{mark} The change touches no task and no send{doubt}."
     else:
-        is_known = not unknown and not doubtful
-        mark, doubt = (style("✓", "good"), "") if is_known else (style("?", "warn"), ", as far as they are known")
         yield f"{mark} {extent}: each build can handle the messages of the other one{doubt}."
     yield from unknown
 

@@ -133,7 +133,8 @@ def _find_misplaced(producer: Producer, consumer: Consumer, names: tuple[str, st
     sender, reader = names
     sent, taken = len(producer.positional), len(consumer.positions)
     if sent > taken and not consumer.takes_rest:
-        yield Misfit("breaks", "", f"{reader} takes {taken} values by position, and {sender} sends {sent}")
+        values = f"{taken} value{'' if taken == 1 else 's'}" if taken else "no value"
+        yield Misfit("breaks", "", f"{reader} takes {values} by position, and {sender} sends {sent}")
     by_name = {each.name for each in producer.given.fields}
     for name in consumer.positions[:sent]:
         if name in by_name:

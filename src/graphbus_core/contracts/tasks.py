@@ -187,7 +187,7 @@ class _Comparing:
             gone = Difference("gone", "", "was removed, and is sent still" if is_sent else "was removed")
             plan = _GONE_PLAN if forward else "No send of it was found here; make sure that nothing else sends it."
             plan = "Remove the sends as well, or keep the task." if is_sent else plan
-            if self._unread[1]:
+            if self._unread[1] - self._unread[0]:
                 verdict, plan = "unknown", "It may be in a file that cannot be read."
             return TaskRemark(old.channel, verdict, (gone,), old, None, forward, order="writers first", plan=plan)
         back = self._breaks(new.channel, "back")

@@ -53,6 +53,7 @@ class _Reading:
         self._evaluator = Evaluator(project)
         self._sends = Sends(self._evaluator)
         self._tasks: dict[SourceSpan, Task] = {}
+        self._searched: set[str] = set()
         paths = project.paths if project.focus is None else project.paths & project.focus
         self._focus = {path for path in paths if self._is_imported(path)}
 
@@ -150,6 +151,7 @@ class _Reading:
             searched |= names
             for path in [each for each in sorted(left) if self._mentions(each, words) or self._computes_names(each)]:
                 left.discard(path)
+                self._searched.add(path)
                 if module := self._evaluator.module(path):
                     self._sends.read(module)
                     names |= {*self._aliases(module, names)}
@@ -209,7 +211,7 @@ class _Reading:
     def _consumers(self) -> Iterator[Consumer]:
         """Yield each task once; of one that is defined twice in different ways, it is not known what it takes."""
         for same in self._definitions().values():
-            first = same[0]
+            first = min(same, key=lambda each: each.span.path in self._focus)  # the other build may have that one, too
             yield (
                 replace(first, wanted=UNKNOWN, positions=(), is_closed=False, takes_rest=True)
                 if _differ(same)
@@ -236,7 +238,7 @@ class _Reading:
         names = {each.name for each in self._tasks.values()}
         version = ".".join(map(str, sys.version_info[:2]))
         for path, (why, line) in sorted(self._evaluator.unreadable.items()):
-            if path in self._focus:
+            if path in self._focus or path in self._searched:
                 yield Unread(SourceSpan(path, line, 0, line, 0), f"Python {version} cannot read the file: {why}")
         for each in sends:
             if each.task is None and each.span.path in self._focus:
