@@ -188,6 +188,7 @@ def test_what_is_deployed_is_asked_as_well(repository: Path, capsys: pytest.Capt
     assert ask("main")[0] == 0
     assert ask("--allow-breaking", "--json")[0] == 0
     assert ask("--only", "Shop")[0] == 2
+    assert (ask("main")[0], ask("main", "--strict")[0]) == (0, 0)
     sender = write_project(
         repository.parent / "web",
         {"web.py": "from celery import current_app\ncurrent_app.send_task('shop.tasks.refund', (1,))\n"},
@@ -200,6 +201,8 @@ def test_what_is_deployed_is_asked_as_well(repository: Path, capsys: pytest.Capt
     write_project(repository, {"shop/tasks.py": TASKS.replace("refund(order_id)", "refund(order_id, reason)")})
     status, text = ask()
     assert (status, "✗ shop.tasks.refund: `reason` was added" in text) == (3, True)
+    write_project(repository, {"shop/tasks.py": f"{TASKS}def torn(:\n"})
+    assert (ask()[0], ask("--strict")[0]) == (0, 3)
 
 
 # --- bad input ---------------------------------------------------------------------------------

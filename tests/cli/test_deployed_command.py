@@ -127,6 +127,7 @@ def test_what_is_not_known_is_no_yes(shop: Path, capsys: Capture) -> None:
     assert "? Nothing is known to break in production, but 1 edge or place could not be compared." in said
     assert "✓" not in said
     assert asked(capsys, status=0)["unknown"] == 1
+    assert asked(capsys, "--strict", "--allow-breaking", status=3)["unknown"] == 1
 
 
 def test_a_call_of_a_method_that_does_not_run_yet_is_found(shop: Path, capsys: Capture) -> None:

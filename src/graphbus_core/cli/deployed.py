@@ -243,6 +243,7 @@ class _Answer(NamedTuple):
 @_READER
 @click.option("--allow-unrecorded", is_flag=True, help="Do not fail if nothing was recorded yet.")
 @click.option("--allow-breaking", is_flag=True, help="Do not fail for messages that break.")
+@click.option("--strict", "is_strict", is_flag=True, help="Also fail if it is not known whether messages break.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(
     "--format",
@@ -260,15 +261,17 @@ def can_deploy(
     reader: str,
     allow_unrecorded: bool,
     allow_breaking: bool,
+    is_strict: bool,
     **options: Any,
 ) -> int:
     """Compare BUILD (the working tree by default; a folder or a revision) with every build that `graphbus deployed record` has
     recorded in ENV, both ways: `graphbus contract diff --both-ways` for all that runs there.
 
-    The component of the same name is replaced; the others stay beside it. With --only, its other agents stay as well.
+    The component of the same name is replaced; the others stay beside it. With --only, its other agents stay as well. What
+    agents store in `self.state` is not compared.
 
-    Exit status: 0 it can be deployed; 2 nothing is recorded, or wrong usage; 3 messages would break; 8 a record or a state
-    cannot be read.
+    Exit status: 0 nothing is known to break; 2 nothing is recorded, or wrong usage; 3 messages would break, or with --strict
+    may break; 8 a record or a state cannot be read.
 
     \b
     Examples:
@@ -288,14 +291,15 @@ def can_deploy(
             )
         report = can_deploy_with_reader(reader, state, paths, [each.found for each in recorded], component)
         print_report(report._replace(is_allowed=allow_breaking), form)
-        return _FAILED if report.found.is_breaking and not allow_breaking else 0
+        is_doubtful = is_strict and not report.found.is_known
+        return _FAILED if is_doubtful or (report.found.is_breaking and not allow_breaking) else 0
     new = read_state(state, paths)
     deploy = _Deploy(new, new.messages, component, only)
     answer = _Answer(
         environment, component, tuple((each, deploy.compare(each)) for each in recorded), new.root, allow_breaking
     )
     _print_answer(answer, form)
-    return 0 if answer.is_yes or allow_breaking else _FAILED
+    return _FAILED if (is_strict and answer.unknown) or not (answer.is_yes or allow_breaking) else 0
 
 
 class _Deploy(NamedTuple):

@@ -142,17 +142,15 @@ def _summary_lines(report: TaskReport) -> Iterator[str]:
     tasks = {each.channel for side in found.messages for each in side.consumers}
     sends = max(_count_sends(side) for side in found.messages)
     extent = f"{pluralize(len(tasks), 'task')} and {pluralize(sends, 'send')} that the change touches"
-    broken, doubtful = (sum(each.verdict == verdict for each in found.remarks) for verdict in ("breaks", "unknown"))
-    unknown = [*_unknown_lines(report)]
-    is_known = not unknown and not doubtful
-    mark, doubt = (style("✓", "good"), "") if is_known else (style("?", "warn"), ", as far as is known")
+    broken = sum(each.verdict == "breaks" for each in found.remarks)
+    mark, doubt = (style("✓", "good"), "") if found.is_known else (style("?", "warn"), ", as far as is known")
     if broken:
         yield f"{style('✗', 'bad')} {extent}: messages of {pluralize(broken, 'task')} fail."
     elif not tasks and not sends:
         yield f"{mark} The change touches no task and no send{doubt}."
     else:
         yield f"{mark} {extent}: each build can handle the messages of the other one{doubt}."
-    yield from unknown
+    yield from _unknown_lines(report)
 
 
 def _count_sends(messages: Messages) -> int:

@@ -83,6 +83,13 @@ class TaskComparison(NamedTuple):
         """True if messages fail."""
         return any(each.verdict == "breaks" for each in self.remarks)
 
+    @property
+    def is_known(self) -> bool:
+        """True if nothing stayed unknown."""
+        return not any(each.verdict == "unknown" for each in self.remarks) and not any(
+            each.unread for each in self.messages
+        )
+
 
 def compare_tasks(old: Messages, new: Messages) -> TaskComparison:
     """Compare the tasks of two builds and what is sent to them."""
