@@ -82,3 +82,4 @@ def test_the_hook_runs_a_command_that_there_is() -> None:
     command = [BIN / "graphbus", *hook["entry"].split()[1:], "--help"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     assert hook["args"] == ["origin/HEAD"]
+    assert all(each["always_run"] for each in hooks.values())  # `types` would skip a commit that only deletes files
