@@ -6,6 +6,7 @@ The function for a call is compiled at the first call: it checks the arguments, 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from contextvars import copy_context
 from functools import cached_property
 from typing import Any
@@ -20,7 +21,7 @@ from graphbus_core.model.config import Validation
 from graphbus_core.model.topics import Topic, matches
 from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json, freeze
 from graphbus_core.schema.live import schema_of
-from graphbus_core.schema.objects import Make, UnfitError, is_json_shaped, makers_for
+from graphbus_core.schema.objects import Make, UnfitError, differs_in_json, is_json_shaped, makers_for
 from graphbus_core.schema.types import Schema, Type, as_json
 from graphbus_core.schema.validation import (
     Check,
@@ -168,6 +169,18 @@ class CheckedMethod:
         """A function that checks the dict of arguments, converts them, and returns them; GBE622 is raised or logged."""
         check = _return_unchanged if self._checked_schema is None else self._make_argument_check(self._checked_schema)
         return (lambda arguments: self._convert_arguments(check(arguments))) if self._makers else check
+
+    def from_json(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments that came as JSON, with bytes in place of base64 text and sets in place of lists, where that fits."""
+        read = dict(arguments)
+        for name in read.keys() & self._json_makers.keys():
+            with suppress(UnfitError):  # the check says what does not fit
+                read[name] = self._json_makers[name](read[name])
+        return read
+
+    @cached_property
+    def _json_makers(self) -> Mapping[str, Make]:
+        return makers_for(self._function, differs_in_json).by_name
 
     def _make_argument_check(self, schema: Schema) -> Check:
         """Return a function that returns the dict of arguments unchanged; for a misfit, GBE622 is raised or logged."""

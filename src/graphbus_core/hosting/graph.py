@@ -220,6 +220,11 @@ class LiveGraph:
         # Outside of the `except`, so that errors of the call do not show the KeyError as their context.
         return (call or self._compile_call(agent, method))(arguments)
 
+    def call_with_json(self, agent: str, method: str, arguments: dict[str, Any]) -> Any:
+        """Call a method with arguments from JSON, such as base64 text for bytes; raises what `call` raises."""
+        checked = self._members[agent].methods.get(method) if agent in self._members else None
+        return self.call(agent, method, **(checked.from_json(arguments) if checked else arguments))
+
     def call_from(self, caller: str, agent: str, method: str, arguments: dict[str, Any]) -> Any:
         """Call a method on behalf of the agent `caller`; `GraphBusNode.call` uses this.
 

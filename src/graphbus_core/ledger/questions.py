@@ -103,7 +103,7 @@ class Asking:
         asked = json.loads(question.text)
         if "topic" in asked:
             return self._graph.bus.request(asked["topic"], asked["payload"], src=asked["src"])
-        return _result_of(self._graph.call(question.agent, asked["method"], **asked["arguments"]))
+        return _result_of(self._graph.call_with_json(question.agent, asked["method"], asked["arguments"]))
 
 
 def _result_of(value: Any) -> Any:

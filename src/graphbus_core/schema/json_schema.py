@@ -1,7 +1,7 @@
-"""Writes types as JSON Schema: a JSON value is valid if and only if a running graph accepts it, with three exceptions.
+"""Writes types as JSON Schema: a JSON value is valid if and only if a running graph accepts it, with two exceptions.
 
-JSON Schema takes `1.0` for an integer, Python for a float. Bytes are base64 text in a payload, but a method accepts only bytes. A
-dict with keys other than text has no JSON form, so only an empty one is valid.
+JSON Schema takes `1.0` for an integer, Python for a float. A dict with keys other than text has no JSON form, so only an
+empty one is valid.
 """
 
 from __future__ import annotations

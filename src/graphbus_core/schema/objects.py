@@ -24,7 +24,7 @@ from graphbus_core.schema.live import (
     type_of,
     unwrap_function,
 )
-from graphbus_core.schema.types import TEXT_TYPES
+from graphbus_core.schema.types import TEXT_TYPES, as_json
 from graphbus_core.schema.validation import ValueProblem, problems_in
 from graphbus_core.schema.values import Items, clip_text, format_value, items_of, mapping_of
 
@@ -82,6 +82,12 @@ def needs_making(annotation: Any, depth: int = 0) -> bool:
     return is_typed_class(annotation) or _is_scalar(annotation)
 
 
+def differs_in_json(annotation: Any) -> bool:
+    """True for an annotation such as `bytes` or `set[str]`, whose values have another type in JSON."""
+    of = type_of(annotation)
+    return as_json(of) != of
+
+
 class _Makers(msgspec.Struct, frozen=True):
     """The conversions for the arguments of a function.
 
@@ -94,7 +100,7 @@ class _Makers(msgspec.Struct, frozen=True):
     unmade: Mapping[str, str]
 
 
-def makers_for(function: Any) -> _Makers:
+def makers_for(function: Any, is_needed: Callable[[Any], bool] = needs_making) -> _Makers:
     """Return the conversions for those parameters of a function whose annotations need one; never raises."""
     inspected = unwrap_function(function)
     by_name: dict[str, Make] = {}
@@ -103,7 +109,7 @@ def makers_for(function: Any) -> _Makers:
         annotation = annotation_of(inspected, name) if name != "return" else None
         if isinstance(annotation, Unresolved):
             unmade[name] = f"{annotation} is not defined at run time"
-        elif needs_making(annotation):
+        elif is_needed(annotation):
             make, error = attempt(lambda annotation=annotation: maker_of(annotation))  # type: ignore[misc]
             if make is not None:
                 by_name[name] = make

@@ -57,6 +57,28 @@ def test_arguments_may_be_objects_or_what_they_are_in_json() -> None:
         assert msgspec.json.encode(result) == b'{"total":3,"items":[{"sku":"a","qty":2},{"sku":"b","qty":1}]}'
 
 
+class Files(GraphBusNode):
+    @schema_method
+    def keep(self, data: bytes, tags: set[str], parts: list[bytes]) -> list[Any]:
+        return [data, tags, parts]
+
+
+def test_json_from_elsewhere_gives_bytes_and_sets_and_a_call_by_code_does_not() -> None:
+    sent = {"data": "YWI=", "tags": ["a", "b"], "parts": ["YWI="]}
+    with connect(Files) as graph:
+        assert graph.call_with_json("Files", "keep", sent) == [b"ab", {"a", "b"}, [b"ab"]]
+        for call in (
+            lambda: graph.call("Files", "keep", **sent),
+            lambda: graph.call_with_json("Files", "keep", {**sent, "data": "?"}),
+        ):
+            with pytest.raises(RunError, match="data: expected bytes, got str") as error:
+                call()
+            assert error.value.code == "GBE622"
+        with pytest.raises(RunError) as unknown:
+            graph.call_with_json("File", "keep", sent)
+        assert unknown.value.code == "GBE620"
+
+
 class Aliased(pydantic.BaseModel):
     unit_price: int = pydantic.Field(alias="unitPrice")
 

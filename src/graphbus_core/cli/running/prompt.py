@@ -141,7 +141,7 @@ class CommandPrompt(Cmd):
         arguments = _parse_data("call", text, self._methods().get(name)) or {}
         if not isinstance(arguments, dict):
             raise _usage_error("call", "the arguments must be a JSON object or key=value pairs")
-        self._print_result(name, lambda: self._graph.call(agent, method, **arguments))
+        self._print_result(name, lambda: self._graph.call_with_json(agent, method, arguments))
 
     def do_publish(self, rest: str) -> None:
         """publish TOPIC [DATA]: Publish an event, wait until all is handled."""

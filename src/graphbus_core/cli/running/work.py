@@ -86,7 +86,7 @@ def _call_method(graph: LiveGraph, agent: str, method: str, arguments: dict[str,
         RunError: GBE625 for an exception of the method, with its line; GBE623 for NaN, which JSON cannot represent;
             and what `LiveGraph.call` raises.
     """
-    result, error = attempt(lambda: graph.call(agent, method, **arguments))
+    result, error = attempt(lambda: graph.call_with_json(agent, method, arguments))
     if isinstance(error, GraphBusError):
         raise error
     if error is not None:

@@ -309,7 +309,7 @@ class Site(PageSite):
             reason, advice = "it is not an object", 'Send the arguments as a JSON object, e.g. `{"order_id": "1"}`.'
             raise RunError("GBE670", reason=reason, advice=advice)
         with self._continue_trace(headers):
-            result, error = attempt(lambda: self._graph.call(agent, method, **arguments))
+            result, error = attempt(lambda: self._graph.call_with_json(agent, method, arguments))
         # An error of the client's kind that is not about this call is one in the code of the method.
         if isinstance(error, GraphBusError) and is_of_the_client(error) and not _is_about_call(error, agent, method):
             where, reason = self._graph.place_of(error), error.sentence.rstrip(".")
