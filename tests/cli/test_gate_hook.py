@@ -281,7 +281,8 @@ def test_an_edit_that_does_not_fit_the_file_is_blocked(
     call = announce(shop, "Edit", file_path="agents/shop.py", new_string="x", **arguments)
     status, _, err = answer("claude-code", call, monkeypatch, capsys)
     assert status == 2
-    assert "`old_string` is in the file" in err
+    said = "is not in the file" if arguments["old_string"] in ("", "no such") else "is in the file"
+    assert f"`old_string` {said}" in err
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,9 @@ def write(path: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("scope", ["--project", "--user"])
-def test_what_is_installed_can_be_removed_without_a_trace(tool: str, scope: str, project: Path) -> None:
+def test_what_is_installed_can_be_removed_without_a_trace(
+    tool: str, scope: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = project if scope == "--project" else project.parent / "home"
     path = root / TOOLS[tool]
     assert main(["hooks", "install", tool, scope]) == 0
@@ -71,6 +73,7 @@ def test_what_is_installed_can_be_removed_without_a_trace(tool: str, scope: str,
     assert path.read_bytes() == written, "the second time changes nothing"
     assert main(["hooks", "remove", tool, scope]) == 0
     assert not path.exists()
+    assert f"✓ Deleted: {path}" in capsys.readouterr().out
     assert main(["hooks", "remove", tool, scope]) == 0
 
 

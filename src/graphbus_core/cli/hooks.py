@@ -147,7 +147,8 @@ def _finish(tool: str, path: Path, before: str, after: str, *, dry_run: bool, as
         )
         return 0
     console.print_diff(diff)
-    said = ("Would be written" if dry_run else "Written") if changes else "Nothing to change"
+    done = "written" if after else "deleted"
+    said = (f"Would be {done}" if dry_run else done.capitalize()) if changes else "Nothing to change"
     console.print_line(f"{style('✓', 'good')} {said}: {console.sanitize(str(path))}")
     _warn_without_command()
     return 0
