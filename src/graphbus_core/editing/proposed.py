@@ -88,7 +88,9 @@ def _apply_edits(edits: Sequence[tuple[str, str, bool]], text: str | None) -> st
     for old, new, is_for_all in edits:
         count = (text or "").count(old) if old else int(not text)
         if not count or (count > 1 and not is_for_all):
-            raise _unusable(f"`old_string` is in the file {count} times" if count else "`old_string` is not in the file")
+            raise _unusable(
+                f"`old_string` is in the file {count} times" if count else "`old_string` is not in the file"
+            )
         text = (text or "").replace(old, new) if old else new
     return text or ""
 

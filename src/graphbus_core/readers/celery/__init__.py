@@ -153,8 +153,8 @@ class _Reading:
                 left.discard(path)
                 self._searched.add(path)
                 if module := self._evaluator.module(path):
-                    self._sends.read(module)
                     names |= {*self._aliases(module, names)}
+                    self._sends.read(module, names)
 
     def _find_named(self, names: set[str]) -> None:
         """Find the tasks that are only named by a send: in the module that the name begins with, else where the name is given."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from graphbus_core.model.agent import SourceSpan
@@ -31,7 +31,7 @@ from graphbus_core.readers.celery.values import (
     Value,
     Values,
 )
-from graphbus_core.readers.scopes import Imported, Module, Point, Scope
+from graphbus_core.readers.scopes import Binding, Imported, Module, Point, Scope
 
 _CALLS = {"delay": False, "delay_on_commit": False, "apply_async": True, "apply_async_on_commit": True}
 """The methods that send -> whether they get the arguments as a tuple and a dictionary."""
@@ -81,10 +81,12 @@ class Sends:
         self._made: dict[SourceSpan, list[Signature]] = {}
         self._used: dict[SourceSpan, list[tuple[Signature, Arguments, str]]] = {}
         self._taken: set[ast.expr] = set()
+        self._names: Collection[str] | None = None
         self.mentioned: list[tuple[str, SourceSpan]] = []
 
-    def read(self, module: Module) -> None:
-        """Collect the sends of a file."""
+    def read(self, module: Module, names: Collection[str] | None = None) -> None:
+        """Collect the sends of a file; only tasks with these names are followed when they are passed on, without them all."""
+        self._names = names
         called = {node.func for node, _ in module.sites if isinstance(node, ast.Call)}
         for node, point in module.sites:
             if isinstance(node, ast.Call):
@@ -268,13 +270,23 @@ class Sends:
 
     def _read_passed_on(self, node: ast.Call, point: Point) -> None:
         """Read a call that gets a task, or a method of one; what it sends is known if the function is one of the project."""
-        functions = self._evaluator.values(node.func, point)
-        if any(isinstance(each, Decorator) or _is_builtin(each) for each in functions):
-            return
-        self._mention(_arguments_in(node), point)
-        for each in _arguments_in(node):
-            if isinstance(each, ast.Name | ast.Attribute) and each not in self._taken:
-                self._read_passed(each, functions, node, point)
+        self._mention([*node.args, *(each.value for each in node.keywords if each.arg != "name")], point)
+        given = [each for each in _arguments_in(node) if each not in self._taken and self._may_be_task(each, point)]
+        functions = self._evaluator.values(node.func, point) if given else ()
+        if not any(isinstance(each, Decorator) or _is_builtin(each) for each in functions):
+            for argument in given:
+                self._read_passed(argument, functions, node, point)
+
+    def _may_be_task(self, node: ast.expr, point: Point) -> bool:
+        """True for a name, or attribute of one, that may stand for a task which is looked for; evaluating all takes too long."""
+        if not isinstance(node, ast.Name | ast.Attribute):
+            return False
+        if self._names is None or _name_of(node) in self._names:
+            return True
+        if isinstance(node, ast.Attribute):
+            return node.attr in _CALLS or (node.attr == "name" and _name_of(node.value) in self._names)
+        owner = point.scope.owner(node.id)
+        return any(_mentions(each, self._names) for each in (owner.bindings.get(node.id, ()) if owner else ()))
 
     def _read_passed(self, given: ast.expr, functions: Values, node: ast.Call, point: Point) -> None:
         """Read an argument of a call, which may be a task or a method such as `task.delay`."""
@@ -432,6 +444,16 @@ class Sends:
 
 def _arguments_in(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(each.value for each in call.keywords)]
+
+
+def _mentions(binding: Binding, names: Collection[str]) -> bool:
+    """True if a name is bound to something with one of these names, or is a parameter, which may have a task as its default."""
+    if isinstance(binding.node, Imported):
+        return binding.node.name in names
+    if binding.kind in ("first", "parameter"):
+        return True
+    found = ast.walk(binding.node) if isinstance(binding.node, ast.expr) else ()
+    return any(_name_of(each) in names for each in found if isinstance(each, ast.Name | ast.Attribute))
 
 
 def _is_builtin(function: Value) -> bool:
