@@ -28,6 +28,10 @@ OUTSIDE = "code outside"
 """The name of a producer that is not in the graph."""
 
 
+PERHAPS = frozenset({"passed on", "kept", "named"})
+"""What `Producer.how` says of a task that other code gets, a table keeps or a text names: it may be sent from there."""
+
+
 class Producer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A place that sends messages.
 

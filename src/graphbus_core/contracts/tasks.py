@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from graphbus_core.contracts.both_ways import BothWays, Order, Problem, compare_both_ways
-from graphbus_core.contracts.messages import Consumer, Messages
+from graphbus_core.contracts.messages import PERHAPS, Consumer, Messages
 from graphbus_core.contracts.misfits import fits
 
 TaskVerdict = Literal["breaks", "unknown", "note"]
@@ -188,12 +188,18 @@ class _Comparing:
     def _remark_on_gone(self, old: Consumer, new: Consumer | None) -> TaskRemark:
         """Return the remark on a task that is no longer there, or has another name now."""
         forward = self._breaks(old.channel, "forward")
-        verdict: TaskVerdict = "breaks" if forward else "note"
+        certain = {each.span for each in self._producers[0] if each.channel == old.channel and each.how not in PERHAPS}
+        is_certain = any(each.sent_at in certain for each in forward)
+        verdict: TaskVerdict = "breaks" if is_certain else "unknown" if forward else "note"
         if new is None:
             is_sent = old.channel in self._sent[1]
             gone = Difference("gone", "", "was removed, and is sent still" if is_sent else "was removed")
             plan = _GONE_PLAN if forward else "No send of it was found here; make sure that nothing else sends it."
             plan = "Remove the sends as well, or keep the task." if is_sent else plan
+            if forward and not is_certain:
+                place = forward[0].sent_at
+                plan = f"{place.path}:{place.line} gave it to other code, which may have sent it. {_GONE_PLAN}"
+                forward = ()
             if self._unread[1] - self._unread[0]:
                 verdict, plan = "unknown", "It may be in a file that cannot be read."
             return TaskRemark(old.channel, verdict, (gone,), old, None, forward, order="writers first", plan=plan)

@@ -126,3 +126,15 @@ def test_an_import_means_the_module_beside_the_importer_before_others() -> None:
     assert packages.find("django.db", "one/shop/tasks.py") is None
     assert packages.relative("two/shop/views.py", 1, "tasks") == "two/shop/tasks"
     assert packages.relative("two/shop/views.py", 2, "tasks") is None
+
+
+def test_a_file_without_a_word_of_celery_may_send_a_task_by_a_helper() -> None:
+    files = {
+        "tasks.py": "from celery import shared_task\n\n@shared_task\ndef charge(a, b=1):\n    pass\n",
+        "helpers.py": "def later(task, *args, **kwargs):\n    task.delay(*args, **kwargs)\n",
+        "views.py": "import tasks\nfrom helpers import later\n\nlater(tasks.charge, 1, b=2)\n",
+    }
+    found = celery.read(Project(files, lambda path: files[path].encode())).producers
+    assert [(each.span.path, len(each.positional)) for each in found if each.channel == "tasks.charge"] == [
+        ("views.py", 1)
+    ]

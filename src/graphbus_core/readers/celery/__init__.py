@@ -62,12 +62,15 @@ class _Reading:
         if self._project.focus is not None:
             self._focus |= self._find_named_by_constants()
         for path in sorted(self._focus):
-            if self._has_tasks(path) and (module := self._evaluator.module(path)):
+            is_read = self._project.focus is not None or self._has_tasks(path)  # what has changed may pass on any task
+            if is_read and (module := self._evaluator.module(path)):
                 self._tasks.update((task.span, task) for task in self._tasks_in(module))
                 self._sends.read(module)
         wanted = {*self._tasks, *(each.name for each in self._tasks.values())}
         if self._project.focus is not None:
             self._read_senders()
+        else:
+            self._read_users()
         found = self._sends.finish()
         found += [
             Send(NamedTask(name), SOMETHING, span, "named") for name, span in self._sends.mentioned if name in wanted
@@ -78,6 +81,15 @@ class _Reading:
         self._find_named({each.task.name for each in sends if isinstance(each.task, NamedTask)})
         producers = tuple(map(self._producer, sends))
         return Messages(producers, tuple(self._consumers()), tuple(self._unread(sends)))
+
+    def _read_users(self) -> None:
+        """Read the files without a word of Celery that pass on a task."""
+        names = "|".join(sorted({task.label for task in self._tasks.values()}))
+        passed = re.compile(rf"[(=,]\s*(?:\w+\.)*(?:{names or '(?!)'})\s*[,)]".encode())
+        for path in sorted(self._focus):
+            is_left = not self._has_tasks(path) and passed.search(self._project.text(path))
+            if is_left and (module := self._evaluator.module(path)):
+                self._sends.read(module)
 
     def _has_tasks(self, path: str) -> bool:
         """True if a file may define or send tasks, also by the decorators of the project."""

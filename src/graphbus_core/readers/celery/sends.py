@@ -327,6 +327,8 @@ class Sends:
             call = forwarding.rewrite(ast.Call(node.func, node.args[is_partial:], node.keywords))
             if how in _CALLS:
                 yield self._arguments_for(how, call, point), how
+            elif how in ("s", "si"):
+                yield self._literals.arguments_of(call, point).behind(SOMETHING if how == "s" else NOTHING), how
         elif any(isinstance(each, ast.Name) and each.id in names for each in _arguments_in(node)):
             functions = self._evaluator.values(node.func, at)
             yield from self._follow(functions, forwarding.rewrite(node), point, task, depth)
