@@ -16,9 +16,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pytest
 from peers import environment
@@ -58,18 +58,25 @@ class Figures(NamedTuple):
 class Child:
     """A running program."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, process: subprocess.Popen[str], errors: IO[str]) -> None:
+        self._process, self._errors = process, errors
 
     def ask(self, measure: str, count: int) -> Any:
-        """Let it measure, and return its answer."""
+        """Let it measure, and return its answer; raise what it wrote to standard error if it has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"measure": measure, "count": count}) + "\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended, which `readline` tells
+            self._process.stdin.write(json.dumps({"measure": measure, "count": count}) + "\n")
+            self._process.stdin.flush()
         if not select.select([self._process.stdout], [], [], GONE_S)[0]:
             raise TimeoutError(f"there is no answer about {measure}")
-        return json.loads(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        if not line:
+            self._errors.seek(0)
+            raise ChildProcessError(
+                f"{self._process.args} has ended with {self._process.wait()}:\n{self._errors.read()}"
+            )
+        return json.loads(line)
 
     def take(self) -> Figures:
         """Return the figures of one round."""
@@ -83,14 +90,15 @@ def running(python: Path, program: str, ledger: str) -> Iterator[Child]:
     """Start a program; it ends with the `with` statement."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
     command = [str(python), str(PROGRAMS / program), ledger]
-    process = subprocess.Popen(
-        command, env=inherited, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        yield Child(process)
-    finally:
-        process.kill()
-        process.communicate()
+    pipe = subprocess.PIPE
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, env=inherited, stdin=pipe, stdout=pipe, stderr=errors, text=True)
+        try:
+            yield Child(process, errors)
+        finally:
+            process.kill()
+            with suppress(BrokenPipeError):
+                process.communicate()
 
 
 def start_all(stack: ExitStack, folder: Path) -> dict[Way, Child]:
