@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,16 +20,25 @@ class Changes:
     def __init__(self, poll: Callable[[], float | None]) -> None:
         self.number = 0
         self.poll = poll
+        self._agents: dict[str, int] = {}  # the number of the last change that concerned this agent alone
+        self._all = 0  # and of the last one that may have concerned any
         self._waiting: list[asyncio.Future[None]] = []
 
-    def note(self) -> None:
-        """Wake all watchers: a delivery may have become due."""
-        self.number += 1
+    def note(self, *agents: str) -> None:
+        """Wake all watchers: a delivery of these agents, or of any if none is named, may have become due."""
+        self.note_later(*agents)
         self.look_again()
 
-    def note_later(self) -> None:
+    def note_later(self, *agents: str) -> None:
         """Wake all watchers when they look again by themselves, for which `poll` must have given them a time."""
         self.number += 1
+        self._agents |= dict.fromkeys(agents, self.number)
+        if not agents:
+            self._all = self.number
+
+    def since(self, number: int) -> Collection[str]:
+        """Return the agents that the changes after this one concerned; empty: any."""
+        return () if number < self._all else [agent for agent, at in self._agents.items() if at > number]
 
     def look_again(self) -> None:
         """Let all watchers call `poll` again, because something may become due earlier than they know."""
@@ -37,7 +46,7 @@ class Changes:
         for future in waiting:
             _wake(future)
 
-    def watch(self) -> AsyncIterator[None]:
+    def watch(self) -> AsyncIterator[Collection[str]]:
         """Return what `Ledger.watch` returns. Nothing must be closed; a cancelled wait may be repeated."""
         return _Watcher(self)
 
@@ -65,15 +74,15 @@ class _Watcher:
         self._changes = changes
         self._seen = -1
 
-    def __aiter__(self) -> AsyncIterator[None]:
+    def __aiter__(self) -> AsyncIterator[Collection[str]]:
         return self
 
-    async def __anext__(self) -> None:
+    async def __anext__(self) -> Collection[str]:
         while True:
             timeout_s = self._changes.poll()
-            if self._seen != self._changes.number:
-                self._seen = self._changes.number
-                return
+            seen, self._seen = self._seen, self._changes.number
+            if seen != self._seen:
+                return self._changes.since(seen)
             await self._changes.wait(timeout_s)
 
 

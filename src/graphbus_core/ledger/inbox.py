@@ -9,13 +9,12 @@ their outcome, instead of to the subscriptions in the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from sqlite3 import Connection
 from typing import NamedTuple
 
 import msgspec
 
-from graphbus_core.clock import Clock
 from graphbus_core.ledger import sqlite_tables as sql
 from graphbus_core.ledger.envelope import Envelope, encode_envelope
 from graphbus_core.ledger.seam import Lease
@@ -88,19 +87,12 @@ class InboxLedger(SqliteLedger):
         path: The state file of the graph.
         clock: See `SqliteLedger`.
         lease_s: See `SqliteLedger`.
-        on_outgoing: Called when an event was put into the outbox.
     """
 
     _tables = (*sql.TABLES, *_TABLES)
 
-    def __init__(
-        self, path: str, clock: Clock | None = None, lease_s: float = 30.0, *, on_outgoing: Callable[[], None]
-    ) -> None:
-        super().__init__(path, clock, lease_s)
-        self._on_outgoing = on_outgoing
-
     def note(self) -> None:
-        """Wake those who watch."""
+        """Wake those who watch: a question has come."""
         self._note()
 
     # --- inbox ---
@@ -130,8 +122,8 @@ class InboxLedger(SqliteLedger):
                 ],
             )
             connection.executemany(_FORGET_RECEIPT, [(source.name, number) for number in acknowledged])
-            connection.execute(sql.FORGET_DONE, (self._now() - self._keep_s,))
-        self._note()
+            self._forget_done(connection)
+        self._note([source.agent] if any(counts) else ())
         return counts
 
     def _receive(self, connection: Connection, source: Source, event: Envelope) -> int:
@@ -180,12 +172,14 @@ class InboxLedger(SqliteLedger):
 
     # --- outbox ---
 
-    def _insert_outgoing(self, connection: Connection, lease: Lease, events: Iterable[tuple[Envelope, str]]) -> None:
+    def _insert_outgoing(
+        self, connection: Connection, lease: Lease, events: Iterable[tuple[Envelope, str]]
+    ) -> set[str]:
         """Put what the handler of a lease has published into the outbox."""
         agent = lease.subscription.agent
         rows = [(agent, event.type, event.id, encode_envelope(event)) for event, _ in events]
         connection.executemany(_ADD_OUTGOING, rows)
-        self._on_outgoing()
+        return set()
 
     def outgoing(self, agents: Collection[str], limit: int) -> list[Outgoing]:
         """Return the oldest events that handlers of these agents have published and `forget_outgoing` was not called for."""

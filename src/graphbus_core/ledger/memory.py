@@ -111,7 +111,7 @@ class MemoryLedger:
                 partition = subscription.partition_of(event)
                 delivery = Delivery(next(self._numbers), event, subscription, partition)
                 self.deliveries[delivery.number] = self._queue_of(delivery).open[delivery.number] = delivery
-                self._changes.note()
+                self._changes.note(subscription.agent)
 
     def _route(self, topic: str) -> list[Subscription]:
         """Return the subscriptions that get the events of a topic."""
@@ -196,7 +196,7 @@ class MemoryLedger:
             case _:
                 del queue.open[delivery.number], self.deliveries[delivery.number]
         if queue.open:
-            self._changes.note()
+            self._changes.note(delivery.subscription.agent)
 
     def _count_failure(self, delivery: Delivery, error: str) -> None:
         delivery.attempts += 1
@@ -238,7 +238,7 @@ class MemoryLedger:
             self._changes.note()
         return len(found)
 
-    def watch(self) -> AsyncIterator[None]:
+    def watch(self) -> AsyncIterator[Collection[str]]:
         """Yield whenever a delivery may have become due; see `Ledger.watch`."""
         return self._changes.watch()
 
@@ -252,8 +252,8 @@ class MemoryLedger:
             if due > now and not is_void:
                 return due - now
             heappop(self._dues)
-            if not is_void:
-                self._changes.note()
+            if not is_void and delivery is not None:
+                self._changes.note(delivery.subscription.agent)
         return None
 
     async def lag(self) -> Sequence[Lag]:

@@ -18,7 +18,7 @@ import json
 import os
 import platform
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -74,6 +74,7 @@ from graphbus_core.ledger.seam import (
     Parked,
     Question,
     ReplayRequest,
+    Settled,
     StateChange,
     Subscription,
 )
@@ -131,7 +132,7 @@ class NatsLedger:
     ) -> None:
         self.address = parse_address(url)
         self._outgoing = asyncio.Event()
-        self._local = InboxLedger(path, clock, lease_s, on_outgoing=self._outgoing.set)
+        self._local = InboxLedger(path, clock, lease_s)
         self._link = NatsLink(self.address, self._declare_soon)
         self._path = path
         self._only = None if agents is None else frozenset(agents)
@@ -341,16 +342,34 @@ class NatsLedger:
 
         An outcome with an outgoing event that the server would never accept becomes a dead letter.
         """
+        note, _ = self.settle_here(lease, outcome, state, outgoing)
+        note()
+
+    def settle_here(
+        self,
+        lease: Lease,
+        outcome: Outcome,
+        state: Sequence[StateChange],
+        outgoing: Sequence[Envelope],
+        limit: int = 0,
+    ) -> Settled:
+        """Settle a lease on any thread, and claim what follows; see `SettlesHere`."""
         try:
             self._messages(outgoing)
         except RunError as error:
             outcome, state, outgoing = Dead("handler", error.sentence), (), ()
-        await self._local.settle(lease, outcome, state, outgoing)
+        note, leases = self._local.settle_here(lease, outcome, state, outgoing, limit)
+        return Settled(partial(self._note_settled, lease, outcome, note, has_outgoing=bool(outgoing)), leases)
+
+    def _note_settled(self, lease: Lease, outcome: Outcome, note: Callable[[], None], *, has_outgoing: bool) -> None:
+        note()
+        if has_outgoing:
+            self._outgoing.set()
         if isinstance(outcome, Done | Dead | Parked):
             agent, partition = lease.subscription.agent, lease.partition
             pump = self._pumps.get(agent) or self._pumps.get(consumer_name(agent, partition))
             if pump is not None:
-                await pump.count_down(lease.envelope.id)
+                pump.count_down(lease.envelope.id)
 
     async def resume(self, build: str = "") -> int:
         """Hand out again what is parked in the file; see `Ledger.resume`."""
@@ -376,7 +395,7 @@ class NatsLedger:
         """
         raise RunError("GBE698", reason="a NATS server forgets an event when its handlers are done with it")
 
-    def watch(self) -> AsyncIterator[None]:
+    def watch(self) -> AsyncIterator[Collection[str]]:
         """Yield whenever a delivery may have become due; see `Ledger.watch`."""
         return self._local.watch()
 

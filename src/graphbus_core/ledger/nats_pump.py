@@ -97,7 +97,7 @@ class Pump:
         """Return the numbers of the events in the file that are not acknowledged."""
         return frozenset(self._held)
 
-    async def count_down(self, event_id: str) -> None:
+    def count_down(self, event_id: str) -> None:
         """Note that a delivery is done, dead or parked; acknowledge the event if it was the last one."""
         number = self._numbers.get(event_id)
         held = None if number is None else self._held[number]
@@ -108,8 +108,7 @@ class Pump:
             return
         self._acknowledge(number)
         if not self._held:
-            with suppress(EngineGone):
-                await self._send_acknowledgements()
+            self._wake.set()
         elif len(self._unsent) == 1:
             asyncio.get_running_loop().call_later(_ACKNOWLEDGE_S, self._wake.set)
 

@@ -24,9 +24,9 @@ All times are seconds since the epoch on the clock of the engine.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 from zlib import crc32
 
 import msgspec
@@ -273,6 +273,28 @@ class Questions(Protocol):
         """Leave further questions to other processes, or to a later one; those that came before are taken as always."""
 
 
+class Settled(NamedTuple):
+    """A lease that was settled: what must be called on the loop of the engine soon, and the leases that follow."""
+
+    note: Callable[[], None]
+    leases: Sequence[Lease]
+
+
+@runtime_checkable
+class SettlesHere(Protocol):
+    """What an engine offers in addition if its `settle` waits for nothing but a file: it is possible on any thread."""
+
+    def settle_here(
+        self,
+        lease: Lease,
+        outcome: Outcome,
+        state: Sequence[StateChange],
+        outgoing: Sequence[Envelope],
+        limit: int = 0,
+    ) -> Settled:
+        """Do what `Ledger.settle` does, and in the same transaction claim at most `limit` further ones of its partition."""
+
+
 class Ledger(Protocol):
     """An engine. See the head of this module for what each implementation promises.
 
@@ -330,8 +352,11 @@ class Ledger(Protocol):
         Deliveries of removed subscriptions stay parked.
         """
 
-    def watch(self) -> AsyncIterator[None]:
-        """Yield at once, and then whenever a delivery may have become due; several changes may be told by one."""
+    def watch(self) -> AsyncIterator[Collection[str]]:
+        """Yield at once, and then whenever a delivery may have become due; several changes may be told by one.
+
+        What is yielded are the agents whose deliveries these are; empty: any, and a question may have come.
+        """
 
     async def lag(self) -> Sequence[Lag]:
         """Return the open deliveries of each subscription."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from sqlite3 import Connection
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ from graphbus_core.ledger.seam import (
     Released,
     ReplayRequest,
     RetryAt,
+    Settled,
     StateChange,
     StateConflict,
     Subscription,
@@ -57,17 +59,17 @@ if TYPE_CHECKING:
 _PATIENCE_S = 2.0
 """How long a call waits while another process writes; after that it raises EngineGone."""
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 0.01, 0.1
-_ANSWER_POLL_S = 0.003
-_OWNERS_POLL_S = 1.0
+_SHORTEST_ANSWER_POLL_S, _LONGEST_ANSWER_POLL_S = 0.001, 0.02
+_OWNERS_POLL_S = _FORGET_S = 1.0
 _QUIET_PER_POLL = 10
 """How many times longer than the pause between two looks at the file the time since the last change must be."""
 
-_STATEMENTS: dict[type[Outcome], Sequence[str]] = {
-    RetryAt: (sql.RETRY,),
-    Released: (sql.RELEASE,),
-    Dead: (sql.BURY,),
-    Parked: (sql.PARK,),
-    Done: (sql.DELETE_DELIVERY, sql.COUNT_DOWN),
+_STATEMENTS: dict[type[Outcome], str] = {
+    RetryAt: sql.RETRY,
+    Released: sql.RELEASE,
+    Dead: sql.BURY,
+    Parked: sql.PARK,
+    Done: sql.DONE,
 }
 _LETTER = ("subscription", "reason", "error", "timestamp", "place", "first_timestamp", "attempts", "traceback")
 """The fields of a dead letter in the order of their columns in `DEAD_LETTERS`."""
@@ -117,6 +119,7 @@ class SqliteLedger:
         self._polled_at = 0.0  # when the file was last looked at, monotonic
         self._owner = own_identity()
         self._owners_seen_at = 0.0  # monotonic
+        self._forget_at = 0.0  # when to look for events to forget, on the clock of the engine
 
     # --- the file ---
 
@@ -166,14 +169,14 @@ class SqliteLedger:
         row = connection.execute(sql.GENERATION).fetchone()
         if row is None or row[0] == self._generation:
             return
-        self._generation = row[0]
-        self._subscriptions, self._open = {}, {}
+        rows = connection.execute(sql.SUBSCRIPTIONS).fetchall()
+        fields = Subscription.__struct_fields__
+        self._subscriptions = {
+            number: Subscription(**dict(zip(fields, rest, strict=True))) for number, _, *rest in rows
+        }
+        self._open = {number: self._subscriptions[number] for number, is_open, *_ in rows if is_open}
         self._routes.clear()
-        for number, is_open, *fields in connection.execute(sql.SUBSCRIPTIONS):
-            found = Subscription(**dict(zip(Subscription.__struct_fields__, fields, strict=True)))
-            self._subscriptions[number] = found
-            if is_open:
-                self._open[number] = found
+        self._generation = row[0]
 
     # --- events ---
 
@@ -210,12 +213,19 @@ class SqliteLedger:
 
     def _write_events(self, events: Iterable[_Stored]) -> None:
         with self._transaction() as connection:
-            self._insert(connection, events)
-            connection.execute(sql.FORGET_DONE, (self._now() - self._keep_s,))
-        self._note()
+            agents = self._insert(connection, events)
+            self._forget_done(connection)
+        self._note(agents)
 
-    def _insert(self, connection: Connection, events: Iterable[_Stored]) -> None:
-        """Insert those events whose ids are new, with their deliveries."""
+    def _forget_done(self, connection: Connection) -> None:
+        """Once a second: forget events that were done long ago, some at a time."""
+        now = self._now()
+        if now >= self._forget_at:
+            is_all = connection.execute(sql.FORGET_DONE, (now - self._keep_s,)).rowcount < sql.FORGET_AT_ONCE
+            self._forget_at = now + _FORGET_S * is_all
+
+    def _insert(self, connection: Connection, events: Iterable[_Stored]) -> set[str]:
+        """Insert those events whose ids are new, with their deliveries; return the agents that get any."""
         self._load_subscriptions(connection)
         now, deliveries = self._now(), list[tuple[Any, ...]]()
         for event, body in events:
@@ -233,6 +243,7 @@ class SqliteLedger:
                     for number, each in route
                 ]
         connection.executemany(sql.ADD_DELIVERY, deliveries)
+        return {agent for _, _, agent, *_ in deliveries}
 
     def _route(self, topic: str) -> list[tuple[int, Subscription]]:
         """Return the subscriptions that get the events of a topic, with their row numbers."""
@@ -246,23 +257,26 @@ class SqliteLedger:
 
     async def claim(self, agent: str, partitions: Collection[int], limit: int = 1) -> Sequence[Lease]:
         """Return leases for the next deliveries; see `Ledger.claim`. If there are none, nothing is locked."""
-        wanted: dict[str, Any] = {
-            "agent": agent,
-            "partitions": json.dumps(list(partitions)),
-            "limit": limit,
-            "now": self._now(),
-        }
+        wanted = {"agent": agent, "partitions": json.dumps(list(partitions)), "now": self._now()}
         with _translate_busy(), self._reading() as connection:
-            if limit < 1 or not connection.execute(sql.HAS_CLAIMABLE, wanted).fetchone()[0]:
+            if limit < 1 or not any(connection.execute(sql.FIND_CLAIMABLE, wanted).fetchone()):
                 return ()
         with self._transaction() as connection:
-            self._load_subscriptions(connection)
-            wanted["foreign"] = json.dumps(self._foreign())
-            now = wanted["now"] = self._now()  # it may have taken a while to get the lock
+            return self._claim(connection, agent, partitions, limit)
+
+    def _claim(self, connection: Connection, agent: str, partitions: Collection[int], limit: int) -> Sequence[Lease]:
+        """Claim in a transaction."""
+        now = self._now()
+        wanted: dict[str, Any] = {"agent": agent, "partitions": json.dumps(list(partitions)), "now": now}
+        is_any_ready, is_any_due = connection.execute(sql.FIND_CLAIMABLE, wanted).fetchone()
+        if not is_any_ready and not is_any_due:
+            return ()
+        self._load_subscriptions(connection)
+        if is_any_due:
             connection.execute(sql.END_WAITS, wanted)
-            rows = connection.execute(sql.CLAIMABLE, wanted).fetchall()
-            ends_at = now + self._lease_s
-            connection.executemany(sql.LEASE, [(ends_at, self._owner, row[0]) for row in rows])
+        wanted |= {"limit": limit, "foreign": json.dumps(self._foreign())}
+        rows, ends_at = connection.execute(sql.CLAIMABLE, wanted).fetchall(), now + self._lease_s
+        connection.executemany(sql.LEASE, [(ends_at, self._owner, row[0]) for row in rows])
         return [self._lease_of(row, ends_at) for row in rows]
 
     def _foreign(self) -> list[int]:
@@ -287,47 +301,51 @@ class SqliteLedger:
 
     async def extend(self, lease: Lease) -> Lease:
         """Return the lease with a later end; see `Ledger.extend`."""
+        ends_at = self._now() + self._lease_s
         with self._transaction() as connection:
-            ends_at = self._now() + self._lease_s
-            if not connection.execute(sql.EXTEND, (ends_at, lease.delivery, lease.token)).rowcount:
-                raise LeaseLost(lease.envelope.id)
+            _change_leased(connection, sql.EXTEND, lease, {"now": ends_at})
         return msgspec.structs.replace(lease, ends_at=ends_at)
 
     async def settle(
         self, lease: Lease, outcome: Outcome, state: Sequence[StateChange] = (), outgoing: Sequence[Envelope] = ()
     ) -> None:
         """End a lease, in one transaction; see `Ledger.settle`."""
+        note, _ = self.settle_here(lease, outcome, state, outgoing)
+        note()
+
+    def settle_here(
+        self,
+        lease: Lease,
+        outcome: Outcome,
+        state: Sequence[StateChange],
+        outgoing: Sequence[Envelope],
+        limit: int = 0,
+    ) -> Settled:
+        """Settle a lease on any thread, and claim what follows; see `SettlesHere`."""
         stored = [_encode(event) for event in outgoing]
+        agent, is_done, now = lease.subscription.agent, isinstance(outcome, Done), self._now()
+        values = {name: _make_storable(value) for name, value in msgspec.structs.asdict(outcome).items()}
         with self._transaction() as connection:
-            row = connection.execute(sql.FIND_LEASED, (lease.delivery, lease.token)).fetchone()
-            if row is None:
-                raise LeaseLost(lease.envelope.id)
+            event = _change_leased(connection, _STATEMENTS[type(outcome)], lease, values | {"now": now})
+            if is_done:
+                connection.execute(sql.COUNT_DOWN, (now, event))
             conflict = write_states(connection, state)
             if conflict is not None:
                 raise StateConflict(conflict)
-            if stored:
-                self._insert_outgoing(connection, lease, stored)
-            for statement in _STATEMENTS[type(outcome)]:
-                connection.execute(statement, self._values_of(lease, outcome, row[0]))
-        if isinstance(outcome, Done):
-            self._changes.note_later()  # who settles claims next anyway
+            agents = self._insert_outgoing(connection, lease, stored) if stored else set()
+            more = self._claim(connection, agent, (lease.partition,), limit) if limit else ()
+        return Settled(partial(self._note_settled, agent, agents, is_done=is_done), more)
+
+    def _note_settled(self, agent: str, agents: Collection[str], *, is_done: bool) -> None:
+        self._note(agents)
+        if is_done:
+            self._changes.note_later(agent)  # who settles claims next anyway
         else:
-            self._note()
+            self._note([agent])
 
-    def _insert_outgoing(self, connection: Connection, lease: Lease, events: Iterable[_Stored]) -> None:
-        """Insert what the handler of a lease has published."""
-        self._insert(connection, events)
-        self._note()
-
-    def _values_of(self, lease: Lease, outcome: Outcome, event: int) -> dict[str, Any]:
-        """Return the values that statements on a settled delivery may name."""
-        fields = {name: _make_storable(value) for name, value in msgspec.structs.asdict(outcome).items()}
-        return fields | {
-            "id": lease.delivery,
-            "event": event,
-            "now": self._now(),
-            "on_retry": lease.subscription.on_retry,
-        }
+    def _insert_outgoing(self, connection: Connection, lease: Lease, events: Iterable[_Stored]) -> set[str]:
+        """Insert what the handler of a lease has published; return the agents that get it here."""
+        return self._insert(connection, events)
 
     async def dead_letters(self, agents: Collection[str]) -> Sequence[tuple[int, DeadLetter]]:
         """Return the dead letters of these agents; see `Ledger.dead_letters`."""
@@ -342,10 +360,8 @@ class SqliteLedger:
         """Forget dead letters; see `Ledger.forget`."""
         with self._transaction() as connection:
             for number in deliveries:
-                row = connection.execute(sql.FIND_DEAD, (number,)).fetchone()
-                if row is not None:
-                    connection.execute(sql.DELETE_DELIVERY, {"id": number})
-                    connection.execute(sql.COUNT_DOWN, {"event": row[0], "now": self._now()})
+                for (event,) in connection.execute(sql.FORGET_DEAD, (number,)).fetchall():
+                    connection.execute(sql.COUNT_DOWN, (self._now(), event))
 
     async def resume(self, build: str = "") -> int:
         """Hand out again what is parked; see `Ledger.resume`."""
@@ -381,7 +397,7 @@ class SqliteLedger:
         """Put a question to the process that hosts an agent, and return the answer; see `Questions.ask`."""
         from asyncio import sleep, timeout
 
-        deadline = self._now() + timeout_s
+        began_at, deadline = monotonic(), self._now() + timeout_s
         with self._transaction() as connection:
             number = connection.execute(sql.ASK, (agent, text, deadline)).lastrowid
         self._note()
@@ -392,7 +408,8 @@ class SqliteLedger:
                         row = connection.execute(sql.FIND_ANSWER, (number,)).fetchone()
                     if row is not None and row[0] is not None:
                         return str(row[0])
-                    await sleep(_ANSWER_POLL_S)
+                    pause_s = (monotonic() - began_at) / _QUIET_PER_POLL
+                    await sleep(min(max(pause_s, _SHORTEST_ANSWER_POLL_S), _LONGEST_ANSWER_POLL_S))
         finally:
             with self._transaction() as connection:
                 connection.execute(sql.FORGET_QUESTIONS, (number, self._now()))
@@ -416,13 +433,15 @@ class SqliteLedger:
 
     # --- watching ---
 
-    def watch(self) -> AsyncIterator[None]:
+    def watch(self) -> AsyncIterator[Collection[str]]:
         """Yield whenever a delivery may have become due; see `Ledger.watch`. Looks at the file every 10 to 100 ms."""
         return self._changes.watch()
 
-    def _note(self) -> None:
-        self._active_at = monotonic()
-        self._changes.note()
+    def _note(self, agents: Collection[str] | None = None) -> None:
+        """Wake those who watch, if any of these agents may have something to do; None: any agent may."""
+        if agents is None or agents:
+            self._active_at = monotonic()
+            self._changes.note(*(agents or ()))
 
     def _end_leases_of_ended_processes(self) -> None:
         """Once a second: end the leases of processes that were killed, which would last until their time has passed."""
@@ -490,6 +509,14 @@ def _adapt_deliveries(connection: Connection, number: int, old: Subscription, ne
         connection.executemany(sql.MOVE, moves)
     if old.on_retry != new.on_retry:
         connection.execute(sql.CHANGE_WAITS, (sql.SKIPPING if new.on_retry == "skip" else sql.BLOCKING, number))
+
+
+def _change_leased(connection: Connection, statement: str, lease: Lease, values: dict[str, Any]) -> int:
+    """Execute a statement on the delivery of a lease, and return the row number of its event; raise LeaseLost if it has ended."""
+    rows = connection.execute(statement, {**values, "id": lease.delivery, "token": lease.token}).fetchall()
+    if not rows:
+        raise LeaseLost(lease.envelope.id)
+    return int(rows[0][0])
 
 
 def _encode(event: Envelope) -> _Stored:

@@ -5,7 +5,7 @@ Dead and parked deliveries stay there, with what `DeadLetter` and people need to
 status numbers; `due` is when its lease or its wait for a retry ends, NULL if it has neither.
 """
 
-# ruff: noqa: S608 - the only values that are written into these statements are the status numbers
+# ruff: noqa: S608 - the only values that are written into these statements are numbers of this module
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS ledger_questions (id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT NOT NULL, text TEXT NOT NULL,"
     " deadline REAL NOT NULL, is_taken INTEGER NOT NULL DEFAULT 0, answer TEXT)",
     "CREATE INDEX IF NOT EXISTS ledger_order ON ledger_deliveries (agent, partition, status, due)",
-    f"CREATE INDEX IF NOT EXISTS ledger_owners ON ledger_deliveries (owner) WHERE status = {LEASED}",
     "CREATE INDEX IF NOT EXISTS ledger_due ON ledger_deliveries (due) WHERE due IS NOT NULL",
     "CREATE INDEX IF NOT EXISTS ledger_done ON ledger_events (changed_at) WHERE deliveries = 0",
 )
@@ -76,9 +75,10 @@ CHANGE_WAITS = f"UPDATE ledger_deliveries SET status = ? WHERE subscription = ? 
 
 ADD_EVENT = "INSERT OR IGNORE INTO ledger_events (event_id, body, deliveries, changed_at) VALUES (?, ?, ?, ?)"
 ADD_DELIVERY = "INSERT INTO ledger_deliveries (event, subscription, agent, partition, time) VALUES (?, ?, ?, ?, ?)"
+FORGET_AT_ONCE = 1000
 FORGET_DONE = (
     "DELETE FROM ledger_events WHERE id IN"
-    " (SELECT id FROM ledger_events WHERE deliveries = 0 AND changed_at < ? ORDER BY changed_at LIMIT 1000)"
+    f" (SELECT id FROM ledger_events WHERE deliveries = 0 AND changed_at < ? ORDER BY changed_at LIMIT {FORGET_AT_ONCE})"
 )
 
 # --- claims ---
@@ -87,12 +87,12 @@ _IN = "agent = :agent AND partition ="
 _HELD = f"SELECT 1 FROM ledger_deliveries WHERE {_IN} %s AND status = {LEASED} AND due > :now"
 _TIMED = f"status IN ({LEASED}, {BLOCKING}, {SKIPPING})"
 
-HAS_CLAIMABLE = (
-    f"SELECT EXISTS (SELECT 1 FROM json_each(:partitions) p WHERE NOT EXISTS ({_HELD % 'p.value'}) AND ("
-    f"EXISTS (SELECT 1 FROM ledger_deliveries WHERE {_IN} p.value AND status = {READY})"
-    f" OR EXISTS (SELECT 1 FROM ledger_deliveries WHERE {_IN} p.value AND {_TIMED} AND due <= :now)))"
+FIND_CLAIMABLE = (
+    f"SELECT max(EXISTS (SELECT 1 FROM ledger_deliveries WHERE {_IN} p.value AND status = {READY})),"
+    f" max(EXISTS (SELECT 1 FROM ledger_deliveries WHERE {_IN} p.value AND {_TIMED} AND due <= :now))"
+    f" FROM json_each(:partitions) p WHERE NOT EXISTS ({_HELD % 'p.value'})"
 )
-"""Whether a claim may find anything: a question that needs no lock. It does not look whether a retry blocks."""
+"""Whether anything is ready, and whether waits have ended; this needs no lock. It does not look whether a retry blocks."""
 END_WAITS = (
     f"UPDATE ledger_deliveries SET unfinished = unfinished + (status = {LEASED}), status = {READY}, due = NULL"
     f" WHERE agent = :agent AND partition IN (SELECT value FROM json_each(:partitions)) AND {_TIMED} AND due <= :now"
@@ -110,27 +110,27 @@ CLAIMABLE = (
 )
 """The next deliveries of the partitions that have no lease, up to the first retry that blocks; without foreign subscriptions."""
 LEASE = f"UPDATE ledger_deliveries SET status = {LEASED}, token = token + 1, due = ?, owner = ? WHERE id = ?"
-OWNERS = f"SELECT DISTINCT owner FROM ledger_deliveries WHERE status = {LEASED}"
-END_LEASES_OF = f"UPDATE ledger_deliveries SET due = ? WHERE owner = ? AND status = {LEASED}"
+OWNERS = f"SELECT DISTINCT owner FROM ledger_deliveries WHERE due IS NOT NULL AND status = {LEASED}"
+END_LEASES_OF = f"UPDATE ledger_deliveries SET due = ? WHERE due IS NOT NULL AND owner = ? AND status = {LEASED}"
 
 # --- what is done with a delivery that is leased ---
 
-EXTEND = f"UPDATE ledger_deliveries SET due = ? WHERE id = ? AND token = ? AND status = {LEASED}"
-FIND_LEASED = f"SELECT event FROM ledger_deliveries WHERE id = ? AND token = ? AND status = {LEASED}"
-DELETE_DELIVERY = "DELETE FROM ledger_deliveries WHERE id = :id"
-COUNT_DOWN = "UPDATE ledger_events SET deliveries = deliveries - 1, changed_at = :now WHERE id = :event"
-RELEASE = f"UPDATE ledger_deliveries SET status = {READY}, due = NULL WHERE id = :id"
+_LEASED = f"WHERE id = :id AND token = :token AND status = {LEASED} RETURNING event"
+EXTEND = f"UPDATE ledger_deliveries SET due = :now {_LEASED}"
+DONE = f"DELETE FROM ledger_deliveries {_LEASED}"
+RELEASE = f"UPDATE ledger_deliveries SET status = {READY}, due = NULL {_LEASED}"
 RETRY = (
     "UPDATE ledger_deliveries SET status = CASE"
     " (SELECT on_retry FROM ledger_subscriptions s WHERE s.id = ledger_deliveries.subscription)"
     f" WHEN 'skip' THEN {SKIPPING} ELSE {BLOCKING} END, due = :at,"
-    " error = :error, attempts = attempts + 1, failed_at = coalesce(failed_at, :now) WHERE id = :id"
+    f" error = :error, attempts = attempts + 1, failed_at = coalesce(failed_at, :now) {_LEASED}"
 )
 BURY = (
     f"UPDATE ledger_deliveries SET status = {DEAD}, due = NULL, reason = :reason, error = :error, place = :place,"
-    " traceback = :traceback, attempts = attempts + 1, failed_at = coalesce(failed_at, :now), ended_at = :now WHERE id = :id"
+    f" traceback = :traceback, attempts = attempts + 1, failed_at = coalesce(failed_at, :now), ended_at = :now {_LEASED}"
 )
-PARK = f"UPDATE ledger_deliveries SET status = {PARKED}, due = NULL, reason = :why, ended_at = :now WHERE id = :id"
+PARK = f"UPDATE ledger_deliveries SET status = {PARKED}, due = NULL, reason = :why, ended_at = :now {_LEASED}"
+COUNT_DOWN = "UPDATE ledger_events SET deliveries = deliveries - 1, changed_at = ? WHERE id = ?"
 
 # --- what people and watchers look at ---
 
@@ -153,7 +153,7 @@ DEAD_LETTERS = (
     " FROM ledger_deliveries d JOIN ledger_events e ON e.id = d.event JOIN ledger_subscriptions s ON s.id = d.subscription"
     f" WHERE d.status = {DEAD} AND d.agent IN (SELECT value FROM json_each(?)) ORDER BY d.id"
 )
-FIND_DEAD = f"SELECT event FROM ledger_deliveries WHERE id = ? AND status = {DEAD}"
+FORGET_DEAD = f"DELETE FROM ledger_deliveries WHERE id = ? AND status = {DEAD} RETURNING event"
 DATA_VERSION = "PRAGMA data_version"
 """A number that changes when another connection has written to the file."""
 NEXT_DUE = "SELECT min(due) FROM ledger_deliveries WHERE due > ?"

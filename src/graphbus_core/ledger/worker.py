@@ -2,10 +2,12 @@
 
     claim -> lease -> handler (on the bus of the graph) -> outcome -> settle, with changes of states and published events
 
-It has one task for each agent and partition, so that an agent handles one event at a time in each of its partitions. A task that
-renews the leases runs beside it. What an attempt leads to is decided in `decide_outcome_of`, a pure function.
+It has one task for each agent and partition, so that an agent handles one event at a time in each of its partitions. What an
+attempt leads to is decided in `decide_outcome_of`, a pure function.
 
-The worker runs on any event loop: on a thread of its own (see `hosting`), or on the loop of the simulator.
+The worker runs on any event loop: on a thread of its own (see `attached`), or on the loop of the simulator. Handlers run on the
+thread of the bus. If the engine can settle there, too, an attempt that succeeds is settled at once, and the next delivery of the
+same claim follows: only the end of a claim, and what has gone wrong, comes back to the loop.
 """
 
 from __future__ import annotations
@@ -15,20 +17,21 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import get_ident
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.core import Delivery
 from graphbus_core.bus.dead_letters import describe_failure
 from graphbus_core.bus.outcomes import Retry, decide_outcome
 from graphbus_core.bus.routes import LiveSubscription
 from graphbus_core.clock import Clock, SystemClock
-from graphbus_core.errors import GraphBusError, RunError
-from graphbus_core.hosting.state import CapturedChange, capture_changes
+from graphbus_core.errors import RunError
+from graphbus_core.isolation import attempt as try_to
 from graphbus_core.ledger.envelope import Envelope, envelope_of
+from graphbus_core.ledger.handling import Attempt, run_handler
 from graphbus_core.ledger.seam import (
     Dead,
     Done,
@@ -40,6 +43,8 @@ from graphbus_core.ledger.seam import (
     Parked,
     Released,
     RetryAt,
+    Settled,
+    SettlesHere,
     StateChange,
     StateConflict,
     Subscription,
@@ -61,9 +66,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
 SHORTEST_RENEWAL_S, LONGEST_RENEWAL_S = 0.25, 10.0
 """The pauses before a lease is renewed, however wrong the clock of this process is."""
 
-_MISFITS = frozenset({"GBE614", "GBE617", "GBE650"})
-"""The errors of a payload that does not fit its schema, lacks a field, or does not fit the class of a parameter."""
-
 _UNUSABLE_FILE = "GBE645"
 
 _log = Log("graphbus.ledger")
@@ -82,24 +84,6 @@ class Wanted(NamedTuple):
 
 
 _ANYTHING = Wanted(UNKNOWN, UNKNOWN)
-
-
-class Attempt(msgspec.Struct, frozen=True):
-    """What one call of a handler has led to: its exception, or the events that it published and its changes of states."""
-
-    error: Exception | None = None
-    outgoing: Sequence[Event] = ()
-    state: Sequence[CapturedChange] = ()
-
-    @property
-    def is_cut_off(self) -> bool:
-        """True if the bus was closed before the handler ended."""
-        return isinstance(self.error, GraphBusError) and self.error.code == "GBE618"
-
-    @property
-    def is_misfit(self) -> bool:
-        """True if the payload does not fit what the handler takes."""
-        return isinstance(self.error, GraphBusError) and self.error.code in _MISFITS
 
 
 class WorkerCounts(msgspec.Struct):
@@ -156,7 +140,7 @@ class Worker:
 
     Attributes:
         counts: (handler, topic) -> what was counted for this subscription.
-        on_wake: Called whenever the engine says that something may have changed.
+        on_wake: Called when the engine says that anything may have changed.
         is_reachable: False while the engine cannot be reached, and after a failure of the worker itself.
     """
 
@@ -177,10 +161,11 @@ class Worker:
         self.is_reachable = True
         self._has_failed = False
         self._bus, self._ledger, self._others, self._build = bus, ledger, tuple(others), build
+        self._settling: SettlesHere | None = ledger if hasattr(ledger, "settle_here") else None  # type: ignore[assignment]
         self._partitions, self._divided, self._wanted = partitions, divided, wanted
         self._clock = clock or SystemClock()
         self._hosted: dict[tuple[str, str], LiveSubscription] = {}
-        self._wakes: list[asyncio.Event] = []
+        self._wakes: list[tuple[str, asyncio.Event]] = []
         self._unsent: list[Envelope] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
@@ -245,7 +230,7 @@ class Worker:
     async def drain(self, grace_s: float = 10.0) -> None:
         """Claim nothing more, and wait up to `grace_s` for handlers that run; leases of those that did not end run out."""
         self._stopping.set()
-        self._wake_all()
+        self._wake()
         if self._tasks:
             watch, *workers = self._tasks
             watch.cancel()
@@ -304,7 +289,6 @@ class Worker:
     async def _append(self, envelopes: Sequence[Envelope]) -> None:
         self._keep(cast("asyncio.Task[Any]", asyncio.current_task()))
         await self._reach(lambda: self._ledger.append(envelopes))
-        self._wake_all()
 
     # --- handling ---
 
@@ -312,26 +296,28 @@ class Worker:
         """Wake the workers whenever the engine says that a delivery may be due."""
         while True:
             with suppress(EngineGone):
-                async for _ in self._ledger.watch():
-                    self._wake_all()
-                    if self.on_wake is not None:
+                async for agents in self._ledger.watch():
+                    self._wake(agents)
+                    if self.on_wake is not None and not agents:
                         await self.on_wake()
-            self._wake_all()
+            self._wake()
             await asyncio.sleep(FIRST_PAUSE_S)
 
-    def _wake_all(self) -> None:
-        for wake in self._wakes:
-            wake.set()
+    def _wake(self, agents: Collection[str] = ()) -> None:
+        """Let the tasks of these agents claim; of all, if none is named."""
+        for agent, wake in self._wakes:
+            if not agents or agent in agents:
+                wake.set()
 
     async def _work(self, agent: str, partition: int) -> None:
         """Claim and handle the deliveries of one agent and partition, until the worker stops."""
         wake, limit = asyncio.Event(), 1
-        self._wakes.append(wake)
+        self._wakes.append((agent, wake))
         while not self._stopping.is_set():
             wake.clear()
             leases = await self._reach(partial(self._ledger.claim, agent, (partition,), limit))
             if leases:
-                limit = min(2 * limit, MOST_AT_ONCE) if await self._handle_all(leases) else 1
+                limit = _next_limit(len(leases)) if await self._handle_all(leases) else 1
             elif not self._stopping.is_set():
                 await wake.wait()
 
@@ -342,7 +328,13 @@ class Worker:
         """
         held, loop = deque(leases), asyncio.get_running_loop()
         ends_at = loop.time() + LONGEST_AT_ONCE_S
-        renewing = asyncio.create_task(self._renew(held))
+        renewing: asyncio.TimerHandle | asyncio.Task[None]
+
+        def renew() -> None:
+            nonlocal renewing
+            renewing = loop.create_task(self._renew(held))
+
+        renewing = loop.call_later(pause_before_renewal(leases[0], self._clock.time()), renew)
         is_quick = may_follow = True
         try:
             while held and may_follow and is_quick and not self._stopping.is_set():
@@ -350,8 +342,7 @@ class Worker:
                     is_quick = False
                     while len(held) > 1:
                         await self._give_back(held.pop())
-                may_follow = await self._handle(held[0])
-                held.popleft()
+                may_follow = await self._handle(held, ends_at)
                 is_quick = is_quick and loop.time() < ends_at
         finally:
             renewing.cancel()
@@ -363,31 +354,87 @@ class Worker:
         with suppress(LeaseLost):
             await self._reach(lambda: self._ledger.settle(lease, Released()))
 
-    async def _handle(self, lease: Lease) -> bool:
-        """Run the handler of a lease as often as a state conflicts, and settle; False if later deliveries must wait."""
+    async def _handle(self, held: deque[Lease], ends_at: float) -> bool:
+        """Handle the first delivery, and those behind it that succeed before `ends_at` on the clock of the loop.
+
+        Their leases are taken out of `held`, and the next ones are claimed into it. A handler runs as often as a state conflicts.
+        Return whether later deliveries may follow.
+        """
+        lease = held[0]
         self._counts_of(lease).repeated += bool(lease.unfinished)
         if lease.unfinished >= MOST_UNFINISHED:
             why = f"{lease.unfinished} times a process ended, or lost the delivery, while it handled it"
-            return await self._settle(lease, Dead("unfinished", why))
-        while True:
-            attempt = await self._attempt(lease)
-            outcome = decide_outcome_of(attempt, lease, self._policy_of(lease), self._clock.time(), self._build)
+            return await self._settle(held.popleft(), Dead("unfinished", why))
+        while (attempt := await self._attempt(held, ends_at)) is not None:
+            outcome = decide_outcome_of(attempt, held[0], self._policy_of(held[0]), self._clock.time(), self._build)
             with suppress(StateConflict):
-                return await self._settle(lease, outcome, attempt)
+                may_follow = await self._settle(held[0], outcome, attempt)
+                held.popleft()
+                return may_follow
+        return True
 
-    async def _attempt(self, lease: Lease) -> Attempt:
-        """Run the handler; what another build has published may be a misfit."""
-        wanted = self._wanted.get((lease.subscription.handler, lease.subscription.topic), _ANYTHING)
-        misfit = self._find_misfit(lease, wanted.declared)
-        if misfit is not None:
-            return Attempt(misfit)
-        subscription = self._hosted[lease.subscription.handler, lease.subscription.topic]
-        ended: asyncio.Future[Attempt] = asyncio.get_running_loop().create_future()
-        run_handler(self._bus, subscription, lease.envelope.to_event(), lease.attempt, _Answer(ended))
+    async def _attempt(self, held: deque[Lease], ends_at: float) -> Attempt | None:
+        """Run handlers as `_handle` says; return the attempt that has to be settled, of the first lease that is left, if any."""
+        loop, notes, limit = asyncio.get_running_loop(), deque[Callable[[], None]](), _next_limit(len(held))
+        ended: asyncio.Future[Attempt | None] = loop.create_future()
+
+        def end(attempt: Attempt) -> None:
+            if ended.done():  # the task was cancelled: the lease runs out
+                return
+            is_in_time = loop.time() < ends_at and not self._stopping.is_set()
+            settled = self._settle_here(held[0], attempt, loop, limit if is_in_time and len(held) == 1 else 0)
+            if settled is None:
+                _hand_over(ended, attempt)
+                return
+            held.popleft()
+            held.extend(settled.leases)
+            notes.append(settled.note)
+            if attempt.outgoing:
+                loop.call_soon_threadsafe(_call_all, notes)
+            if held and not held[0].unfinished and is_in_time:
+                self._begin(held[0], end)
+            else:
+                _hand_over(ended, None)
+
+        self._begin(held[0], end)
         attempt = await ended
-        if attempt.error is not None and not attempt.is_cut_off:
-            misfit = self._find_misfit(lease, wanted.needed)
-        return attempt if misfit is None else Attempt(misfit)
+        _call_all(notes)
+        if attempt is not None and attempt.error is not None and not attempt.is_cut_off:
+            misfit = self._find_misfit(held[0], self._wanted_by(held[0]).needed)
+            return attempt if misfit is None else Attempt(misfit)
+        return attempt
+
+    def _begin(self, lease: Lease, end: Callable[[Attempt], None]) -> None:
+        """Let the bus run the handler of a lease; what another build has published may be a misfit."""
+        misfit = self._find_misfit(lease, self._wanted_by(lease).declared)
+        if misfit is not None:
+            end(Attempt(misfit))
+            return
+        subscription = self._hosted[lease.subscription.handler, lease.subscription.topic]
+        run_handler(self._bus, subscription, lease.envelope.to_event(), lease.attempt, end)
+
+    def _settle_here(
+        self, lease: Lease, attempt: Attempt, loop: asyncio.AbstractEventLoop, limit: int
+    ) -> Settled | None:
+        """Settle a successful attempt if this is the thread of the bus and the engine can settle there, and claim what follows.
+
+        Return None if it is to be settled on the loop, which also says why that was refused here.
+        """
+        ledger = self._settling
+        if attempt.error is not None or ledger is None or _is_running_here(loop):
+            return None
+        if not self._bus.hosting.is_drained_by(get_ident()):
+            return None  # it is the event loop of `async def` handlers
+        settled, _ = try_to(lambda: ledger.settle_here(lease, Done(), *self._effects_of(attempt), limit))
+        return settled
+
+    def _effects_of(self, attempt: Attempt) -> tuple[Sequence[StateChange], Sequence[Envelope]]:
+        """Return the changes of states and the events of an attempt."""
+        state = [StateChange(*change) for change in attempt.state]
+        return state, [envelope_of(event, build=self._build) for event in attempt.outgoing]
+
+    def _wanted_by(self, lease: Lease) -> Wanted:
+        return self._wanted.get((lease.subscription.handler, lease.subscription.topic), _ANYTHING)
 
     def _find_misfit(self, lease: Lease, wanted: Type) -> RunError | None:
         """Return the error about an event of another build that does not fit a type; None if it fits, or is of this build."""
@@ -399,13 +446,14 @@ class Worker:
         return misfit_error("GBE650", problems, **data) if problems else None
 
     async def _renew(self, held: Collection[Lease]) -> None:
-        """Extend the leases in time, as long as there are any that are not lost."""
+        """Extend the leases now and again in time, as long as there are any that are not lost."""
         latest = next(iter(held), None)
         while latest is not None:
-            await asyncio.sleep(pause_before_renewal(latest, self._clock.time()))
             with suppress(EngineGone):
                 extended = [await self._extend(lease) for lease in tuple(held)]
                 latest = next((each for each in extended if each is not None), None)
+            if latest is not None:
+                await asyncio.sleep(pause_before_renewal(latest, self._clock.time()))
 
     async def _extend(self, lease: Lease) -> Lease | None:
         """Extend a lease; None if it is lost, which `settle` will say: a handler that runs cannot be stopped."""
@@ -421,11 +469,9 @@ class Worker:
         Raises:
             StateConflict: The handler must run again, because a state has changed meanwhile.
         """
-        kept = attempt if attempt is not None and isinstance(outcome, Done) else Attempt()
-        outgoing = [envelope_of(event, build=self._build) for event in kept.outgoing]
-        state = [StateChange(*change) for change in kept.state]
+        effects = self._effects_of(attempt if attempt is not None and isinstance(outcome, Done) else Attempt())
         try:
-            await self._reach(lambda: self._ledger.settle(lease, outcome, state, outgoing))
+            await self._reach(lambda: self._ledger.settle(lease, outcome, *effects))
         except LeaseLost:
             self._counts_of(lease).lost += 1
             _log.warning("the lease of %s on event %s was lost", lease.subscription.handler, lease.envelope.id)
@@ -502,6 +548,11 @@ class Worker:
             return result
 
 
+def _next_limit(count: int) -> int:
+    """Return how many deliveries are claimed after this many whose handlers were quick."""
+    return min(2 * count, MOST_AT_ONCE)
+
+
 def pause_before_renewal(lease: Lease, now: float) -> float:
     """Return the seconds until a lease is renewed: a third of its rest, within limits, since two clocks may disagree."""
     return min(max(SHORTEST_RENEWAL_S, (lease.ends_at - now) / 3), LONGEST_RENEWAL_S)
@@ -512,79 +563,25 @@ def agent_of(handler: str) -> str:
     return handler.partition(".")[0]
 
 
-class _Answer:
-    """Hands the result of a handler over to the future of its worker, from any thread."""
+def _hand_over(ended: asyncio.Future[Attempt | None], attempt: Attempt | None) -> None:
+    """Give a future of the worker its result, from any thread."""
 
-    def __init__(self, ended: asyncio.Future[Attempt]) -> None:
-        self._ended = ended
+    def hand_over() -> None:
+        if not ended.done():
+            ended.set_result(attempt)
 
-    def __call__(self, attempt: Attempt) -> None:
-        loop = self._ended.get_loop()
-        if _is_running_here(loop):
-            self._set(attempt)
-            return
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(self._set, attempt)
-
-    def _set(self, attempt: Attempt) -> None:
-        if not self._ended.done():
-            self._ended.set_result(attempt)
+    loop = ended.get_loop()
+    if _is_running_here(loop):
+        hand_over()
+        return
+    with suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(hand_over)
 
 
-def run_handler(
-    bus: MessageBus,
-    subscription: LiveSubscription,
-    event: Event,
-    number: int,
-    on_end: Callable[[Attempt], None],
-) -> None:
-    """Let a bus deliver an event to one subscription, and call `on_end` with the result, perhaps on another thread.
-
-    Changes of states and published events are collected, and nothing of them is written here.
-
-    Args:
-        bus: The bus.
-        subscription: One of its subscriptions.
-        event: The event.
-        number: The number of the attempt, from 1, which middleware sees.
-        on_end: Called once.
-    """
-    changes: list[CapturedChange] = []
-    handler = subscription.call if subscription.again is None else subscription.again(number)
-
-    def call(event: Event) -> Any:
-        with capture_changes() as capture:
-            result = handler(event)
-            changes[:] = capture.changes()
-            return result
-
-    async def call_async(event: Event) -> Any:
-        with capture_changes() as capture:
-            result = await handler(event)  # type: ignore[misc]  # it is an `async def`
-            changes[:] = capture.changes()
-            return result
-
-    def end(delivery: Delivery) -> None:
-        error = delivery.error
-        if error is None:
-            on_end(Attempt(None, outbox, changes))
-        else:
-            on_end(Attempt(error if isinstance(error, Exception) else None))
-
-    outbox: list[Event] = []
-    policy = subscription.policy
-    bus.hosting.deliver(
-        Delivery(
-            call_async if subscription.is_async else call,
-            subscription.lane,
-            event,
-            subscription,
-            attempt=number,
-            timeout_s=policy.timeout_s,
-            on_end=end,
-            outbox=outbox,
-        )
-    )
+def _call_all(notes: deque[Callable[[], None]]) -> None:
+    """Call what waits for that, in its order, and take it out."""
+    while notes:
+        notes.popleft()()
 
 
 def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -255,16 +255,16 @@ class FaultyLedger:
         self._refuse_if_gone()
         await self._engine.open(subscriptions)
 
-    async def watch(self) -> AsyncIterator[None]:
+    async def watch(self) -> AsyncIterator[Collection[str]]:
         """See `Ledger.watch`."""
         watching = self._engine.watch()
         while True:
-            await anext(watching)
+            agents = await anext(watching)
             gone_s = self._world.gone_until - self._world.loop.now
             if gone_s > 0:
                 await asyncio.sleep(gone_s)
                 raise EngineGone("it has restarted")
-            yield
+            yield agents
 
     async def resume(self, build: str = "") -> int:
         """See `Ledger.resume`."""

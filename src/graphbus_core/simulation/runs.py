@@ -17,9 +17,10 @@ from graphbus_core.errors import GraphBusError, RunError
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.isolation import attempt
 from graphbus_core.ledger.envelope import Envelope, envelope_of
+from graphbus_core.ledger.handling import Attempt, run_handler
 from graphbus_core.ledger.memory_states import MemoryStates
 from graphbus_core.ledger.seam import EngineGone, StateChange
-from graphbus_core.ledger.worker import FIRST_PAUSE_S, LONGEST_PAUSE_S, Attempt, run_handler
+from graphbus_core.ledger.worker import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from graphbus_core.model.messages import Event
 from graphbus_core.model.topics import matches
 from graphbus_core.simulation.faults import Fault

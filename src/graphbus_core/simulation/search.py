@@ -20,6 +20,8 @@ _MOST_RUNS = 150
 """How many runs the shrinking of one list may take."""
 _MOST_EARLIER = 20
 """How many earlier operations are tried for a fault."""
+_ORDERS = 4
+"""In how many orders fewer events are tried, since what fails because of its order alone may need another one then."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -79,16 +81,18 @@ class Simulation:
     def _shrink(self, seed: int, violation: Violation) -> Failure:
         """Remove the faults, and then the events, without which the same invariant is still violated."""
 
-        def fails(faults: Sequence[Fault], events: Sequence[RootEvent]) -> bool:
-            found = self._run(seed, faults, events).violation
+        def fails(faults: Sequence[Fault], events: Sequence[RootEvent], order: int) -> bool:
+            found = self._run(order, faults, events).violation
             return found is not None and found.invariant == violation.invariant
 
         chosen = self.faults_of(seed)
-        faults = shrink(chosen, lambda some: fails(some, self._events))
-        faults = make_early(faults, lambda some: fails(some, self._events))
-        events = shrink(self._events, lambda some: fails(faults, some))
-        faults = shrink(faults, lambda some: fails(some, events))
-        result = self._run(seed, faults, events)
+        faults = shrink(chosen, lambda some: fails(some, self._events, seed))
+        faults = make_early(faults, lambda some: fails(some, self._events, seed))
+        orders = range(seed, seed + _ORDERS)
+        events = shrink(self._events, lambda some: any(fails(faults, some, each) for each in orders))
+        order = next(each for each in orders if fails(faults, events, each))
+        faults = shrink(faults, lambda some: fails(some, events, order))
+        result = self._run(order, faults, events)
         return Failure(seed, faults, events, result, result.violation or violation, len(chosen), len(self._events))
 
 

@@ -144,10 +144,10 @@ class LedgerChecks:
 class Wakes:
     """Counts wake-ups; unlike `wait_for(anext(...))`, it never cancels a step of the iterator, which would end a generator."""
 
-    def __init__(self, watcher: AsyncIterator[None], patience_s: float) -> None:
+    def __init__(self, watcher: AsyncIterator[Collection[str]], patience_s: float) -> None:
         self._watcher = watcher
         self._patience_s = patience_s
-        self._step: asyncio.Future[None] | None = None
+        self._step: asyncio.Future[Collection[str]] | None = None
 
     async def _has_come(self, timeout_s: float) -> bool:
         """Return whether a wake-up comes within the time."""

@@ -311,7 +311,7 @@ class WakesNobody(MemoryLedger):
 
 class WakesForAppendsOnly(MemoryLedger):
     def _apply(self, delivery: Delivery, outcome: Outcome) -> None:
-        self._changes.note, note = lambda: None, self._changes.note  # type: ignore[method-assign] # the defect
+        self._changes.note, note = lambda *_: None, self._changes.note  # type: ignore[method-assign] # the defect
         super()._apply(delivery, outcome)
         self._changes.note = note  # type: ignore[method-assign] # as above
 

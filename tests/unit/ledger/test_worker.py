@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -23,6 +24,7 @@ from graphbus_core.hosting.serving.probes import Status
 from graphbus_core.ledger import worker as worker_module
 from graphbus_core.ledger.attached import AttachedLedger
 from graphbus_core.ledger.envelope import Envelope
+from graphbus_core.ledger.handling import Attempt
 from graphbus_core.ledger.memory import MemoryLedger
 from graphbus_core.ledger.seam import (
     Dead,
@@ -36,12 +38,12 @@ from graphbus_core.ledger.seam import (
     RetryAt,
     Subscription,
 )
+from graphbus_core.ledger.sqlite import SqliteLedger
 from graphbus_core.ledger.worker import (
     LONGEST_RENEWAL_S,
     MOST_AT_ONCE,
     MOST_UNFINISHED,
     SHORTEST_RENEWAL_S,
-    Attempt,
     decide_outcome_of,
     pause_before_renewal,
 )
@@ -54,13 +56,24 @@ def count(graph: LiveGraph, name: str) -> int:
     return sum(getattr(each, name) for each in graph.ledger.worker.counts.values())  # type: ignore[union-attr]
 
 
+FILES: list[str] = []
+"""The file of the engine that `running` uses; empty: it is one in memory."""
+
+
+@pytest.fixture(params=["memory", "file"])
+def each_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    if request.param == "file":
+        FILES.append(str(tmp_path / "state"))
+    yield
+    FILES.clear()
+
+
 @contextmanager
-def running(
-    *agents: Any, ledger: MemoryLedger | None = None, partitions: int = 1, **options: Any
-) -> Iterator[LiveGraph]:
+def running(*agents: Any, ledger: Any = None, partitions: int = 1, **options: Any) -> Iterator[LiveGraph]:
     """Run these agents on a ledger, in the way of `graphbus run --ledger`."""
-    graph = connect(*agents, on_error="isolate", **options)
-    engine = MemoryLedger(SystemClock(), graph._states) if ledger is None else ledger
+    path = FILES[0] if FILES and ledger is None else ""
+    graph = connect(*agents, on_error="isolate", **{"state": path, **options})
+    engine = ledger or (SqliteLedger(path) if path else MemoryLedger(SystemClock(), graph._states))
     graph.ledger = AttachedLedger(graph, engine, partitions=partitions)
     graph.at_end(graph.ledger.close)
     try:
@@ -91,6 +104,7 @@ class Books(GraphBusNode):
         self.state["seen"] = [*self.state.get("seen", []), event["n"]]
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_events_travel_through_the_ledger_in_their_order() -> None:
     with running(Shop, Books) as graph:
         for n in range(20):
@@ -121,6 +135,7 @@ class Witness(GraphBusNode):
         self.state["tried"] = self.state.get("tried", 0) + 1
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_nothing_of_a_failed_attempt_is_kept() -> None:
     Flaky.attempts = 0
     with running(Flaky, Witness) as graph:
@@ -138,6 +153,7 @@ class Broken(GraphBusNode):
         raise ValueError("never")
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_a_delivery_that_fails_for_good_is_a_dead_letter_with_its_reason() -> None:
     with running(Broken) as graph:
         graph.publish("/Job", {"n": 1})
@@ -162,6 +178,7 @@ class Counter(GraphBusNode):
         self.state["n"] = value + 1
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_a_state_that_changed_meanwhile_lets_the_handler_run_again() -> None:
     with running(Counter) as graph:
         states = graph._states
@@ -187,6 +204,7 @@ class Starter(GraphBusNode):
         return 2 * n
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_what_is_published_at_the_start_and_by_calls_arrives_too() -> None:
     with running(Starter) as graph:
         assert graph.call("Starter", "twice", n=4) == 8
@@ -211,6 +229,7 @@ class Answerer(GraphBusNode):
         self.state["doubled"] = True
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_a_request_inside_a_handler_is_answered_and_what_it_causes_is_settled_with_it() -> None:
     with running(Asker, Answerer) as graph:
         graph.publish("/Ask", {"n": 21})
@@ -226,6 +245,7 @@ class ByCustomer(GraphBusNode):
         self.state[key] = [*self.state.get(key, []), event["n"]]
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_events_of_one_key_stay_in_order() -> None:
     with running(ByCustomer, partitions=4) as graph:
         for n in range(40):
@@ -357,6 +377,7 @@ def test_what_is_done_under_a_lost_lease_is_not_kept() -> None:
         assert count(graph, "lost") == 2
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_settling_a_graph_inside_of_a_handler_is_refused() -> None:
     class Waits(GraphBusNode):
         graph: Any = None
@@ -439,6 +460,7 @@ class Later(GraphBusNode):
     has_published = threading.Event()
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_what_a_task_publishes_after_its_handler_is_not_lost() -> None:
     with running(Later, Witness) as graph:
         graph.publish("/Job", {"n": 1})
@@ -628,3 +650,63 @@ def test_all_leases_of_a_claim_are_renewed(monkeypatch: pytest.MonkeyPatch) -> N
         assert isinstance(graph.ledger, AttachedLedger)
         assert count(graph, "lost") == 0
     assert Watchful.seen == list(range(JOBS))
+
+
+# --- settled on the thread of the handlers ---
+
+
+class Jobs(GraphBusNode):
+    """Notes the threads on which it runs, fails once at some jobs, and counts what it has done in its state."""
+
+    failing: ClassVar[set[int]] = set()
+
+    @subscribe("/Job", retries=3, backoff=0.001)
+    def on_job(self, event: Event) -> None:
+        self.state["done"] = [*self.state.get("done", []), event["n"]]
+        if event["n"] in self.failing:
+            self.failing.remove(event["n"])
+            raise OSError("the line is down")
+        if event["n"] % 10 == 0:
+            self.publish("/Tenth", {"n": event["n"]})
+
+
+class Tenths(GraphBusNode):
+    @subscribe("/Tenth")
+    def on_tenth(self, event: Event) -> None:
+        self.state["seen"] = [*self.state.get("seen", []), event["n"]]
+
+
+class NotesThreads(SqliteLedger):
+    """Notes on which threads it settles, and lets every `refused`th one there be refused."""
+
+    refused = 0
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.threads = collections.Counter[str]()
+
+    def settle_here(self, *arguments: Any) -> Any:
+        thread = threading.current_thread().name
+        self.threads[thread] += 1
+        if self.refused and thread != "graphbus-ledger" and self.threads[thread] % self.refused == 0:
+            raise EngineGone("another process writes")
+        return super().settle_here(*arguments)
+
+
+@pytest.mark.parametrize(("failing", "refused"), [(set(), 0), ({0, 40, 41, 99}, 0), ({7}, 3)])
+def test_what_succeeds_is_settled_on_the_thread_of_its_handler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: set[int], refused: int
+) -> None:
+    monkeypatch.setattr(worker_module, "LONGEST_AT_ONCE_S", PATIENCE_S)
+    engine, count = NotesThreads(str(tmp_path / "state")), len(failing)
+    engine.refused, Jobs.failing = refused, failing
+    subscriptions = [Subscription(agent="Jobs", handler="Jobs.on_job", topic="/Job")]
+    asyncio.run(engine.open(subscriptions))
+    asyncio.run(engine.append([Envelope(id=f"{n}", type="/Job", data={"n": n}) for n in range(JOBS)]))
+    with running(Jobs, Tenths, ledger=engine, state=str(tmp_path / "state")) as graph:
+        assert graph.settle(PATIENCE_S)
+        assert graph.state_of("Jobs")["done"] == list(range(JOBS))
+        assert graph.state_of("Tenths")["seen"] == list(range(0, JOBS, 10))
+    on_loop, elsewhere = engine.threads.pop("graphbus-ledger", 0), engine.threads.total()
+    assert elsewhere >= JOBS
+    assert on_loop <= (40 * count if not refused else JOBS)  # a failure gives back those behind it
