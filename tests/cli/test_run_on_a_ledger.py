@@ -141,6 +141,14 @@ def test_an_answer_that_fails_in_another_process_is_an_error_here(
     assert "GBE669" in text
 
 
+def test_a_request_to_an_agent_that_no_process_runs_says_so(bakery: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("pyproject.toml").write_text("[tool.graphbus.runtime]\nmissing_agent_s = 0\n")
+    assert main(["run", "--ledger", "sqlite", "--only", "Baker", *ORDER, '{"loaves": 4}']) == 7
+    text = " ".join(capfd.readouterr().err.split())
+    assert "No process runs Till, which is asked for /Price/Asked" in text
+    assert "GBE609" in text
+
+
 def test_a_ledger_that_does_not_exist_is_named(bakery: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--ledger", "sqllite", *ORDER, '{"loaves": 2}']) == 7
     assert "There is no ledger 'sqllite'." in capsys.readouterr().err

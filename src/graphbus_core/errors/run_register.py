@@ -91,6 +91,11 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "Its resources were not released. Make the handler or method return sooner, or raise `grace_s` in "
         "[tool.graphbus.runtime].",
     ),
+    "GBE609": ErrorText(
+        "No process runs {agent}, which is asked for {what}; it was waited for during {missing_s:g} s.",
+        "Start one: `graphbus run --only {agent}`. If starting one again takes longer, raise `missing_agent_s` in"
+        " [tool.graphbus.runtime].",
+    ),
     "GBE610": ErrorText(
         "{topic!r} cannot be used here: {reason}.",
         "Write topics like `/Order/Created`: letters, digits, `_` and `-` in each segment.",

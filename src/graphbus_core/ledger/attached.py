@@ -58,6 +58,7 @@ def attach_ledger(graph: LiveGraph, config: ResolvedRun) -> None:
         partitions=settings.partitions,
         divided=divided_agents(settings),
         wanted={} if settings.validation == "off" else wanted_types(artifacts),
+        missing_s=settings.missing_agent_s,
     )
     graph.at_end(graph.ledger.close)
 
@@ -189,6 +190,7 @@ class AttachedLedger:
         partitions: See `Worker`.
         divided: See `Worker`.
         wanted: See `Worker`.
+        missing_s: See `Asking`.
     """
 
     def __init__(
@@ -201,6 +203,7 @@ class AttachedLedger:
         partitions: int = 1,
         divided: Mapping[str, int] = MappingProxyType({}),
         wanted: Mapping[tuple[str, str], Wanted] = MappingProxyType({}),
+        missing_s: float = RuntimeSettings().missing_agent_s,
     ) -> None:
         self.engine = ledger
         self.worker = Worker(
@@ -208,7 +211,7 @@ class AttachedLedger:
         )
         self._graph = graph
         self._loop = asyncio.new_event_loop()
-        self._asking = Asking(graph, ledger, self._loop, others) if isinstance(ledger, Questions) else None
+        self._asking = Asking(graph, ledger, self._loop, others, missing_s) if isinstance(ledger, Questions) else None
         self._thread = Thread(target=self._loop.run_forever, name="graphbus-ledger", daemon=True)
         self._has_begun = self._is_closed = False
 

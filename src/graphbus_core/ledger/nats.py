@@ -62,6 +62,7 @@ from graphbus_core.ledger.nats_stream import (
 )
 from graphbus_core.ledger.processes import identity_of_file
 from graphbus_core.ledger.seam import (
+    AgentMissing,
     Capabilities,
     Dead,
     Done,
@@ -220,7 +221,7 @@ class NatsLedger:
         """Raise GBE692 if a process with another file handles the events of a source; one that does not answer has ended."""
         subject = subject_of_owner(self.address.app, source.name)
         with suppress(EngineGone, TimeoutError):
-            answer = await self._link.ask(source.agent, subject, b"", _OWNER_S, is_patient=False)
+            answer = await self._link.ask(source.agent, subject, b"", _OWNER_S)
             owner = json.loads(answer)
             if owner["file"] != identity_of_file(self._path):
                 what = source.agent if source.partition is None else f"partition {source.partition} of {source.agent}"
@@ -452,10 +453,13 @@ class NatsLedger:
 
     # --- questions ---
 
-    async def ask(self, agent: str, text: str, timeout_s: float) -> str:
+    async def ask(self, agent: str, text: str, timeout_s: float, missing_s: float) -> str:
         """Put a question to a process that hosts an agent, and return the answer; see `Questions.ask`."""
         subject = subject_of_question(self.address.app, agent, text)
-        return (await self._link.ask(agent, subject, text.encode(), timeout_s)).decode()
+        try:
+            return (await self._link.ask(agent, subject, text.encode(), timeout_s, missing_s)).decode()
+        except NobodyThereError:
+            raise AgentMissing(agent) from None
 
     async def take_questions(self, agents: Collection[str]) -> Sequence[Question]:
         """Return the questions to these agents that wait; see `Questions.take_questions`."""

@@ -358,28 +358,28 @@ class NatsLink:
             raise answer
         return answer
 
-    async def ask(self, agent: str, subject: str, body: bytes, timeout_s: float, *, is_patient: bool = True) -> bytes:
-        """Return what an agent that listens on a subject answers; until there is one, try again if `is_patient`.
+    async def ask(self, agent: str, subject: str, body: bytes, timeout_s: float, missing_s: float = 0.0) -> bytes:
+        """Return what an agent that listens on a subject answers; until there is one, try again for `missing_s`.
 
         Raises:
             TimeoutError: There was no answer in this time.
-            NobodyThereError: Nobody listens, and this is not patient.
+            NobodyThereError: Nobody listens.
             EngineGone: There is no connection.
             ForbiddenError: The server refuses it.
         """
         ends_at = monotonic() + timeout_s
-        while monotonic() < ends_at:
+        patient_until = ends_at - max(0.0, timeout_s - missing_s) - _FIRST_PAUSE_S
+        while True:
             asked = await self._ask(self._connected(), subject, body, agent=agent)
             try:
                 async with asyncio.timeout(ends_at - monotonic()):
                     return bytes((await asked.answer).data)
             except NobodyThereError:
-                if not is_patient:
+                if monotonic() >= patient_until:
                     raise
-                await asyncio.sleep(min(_FIRST_PAUSE_S, max(0.0, ends_at - monotonic())))
+                await asyncio.sleep(_FIRST_PAUSE_S)
             finally:
                 self._asked.pop(asked.name, None)
-        raise TimeoutError
 
     async def store(self, messages: Sequence[Message]) -> list[dict[str, Any] | Exception]:
         """Publish messages to a stream; return for each its acknowledgement, or why there is none: EngineGone, ApiError or

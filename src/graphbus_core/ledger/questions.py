@@ -15,7 +15,7 @@ from graphbus_core.bus.dead_letters import error_line
 from graphbus_core.errors import RequestTimeoutError, RunError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.isolation import attempt
-from graphbus_core.ledger.seam import EngineGone, Question, Questions, Subscription
+from graphbus_core.ledger.seam import AgentMissing, EngineGone, Question, Questions, Subscription
 from graphbus_core.schema.json import freeze
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -30,6 +30,7 @@ class Asking:
         engine: What carries the questions.
         loop: The event loop of the engine, on a thread of its own.
         elsewhere: The subscriptions of agents of other processes.
+        missing_s: How long a question waits for a process that runs its agent.
     """
 
     def __init__(
@@ -38,8 +39,9 @@ class Asking:
         engine: Questions,
         loop: asyncio.AbstractEventLoop,
         elsewhere: Sequence[Subscription],
+        missing_s: float,
     ) -> None:
-        self._graph, self._engine, self._loop = graph, engine, loop
+        self._graph, self._engine, self._loop, self._missing_s = graph, engine, loop, missing_s
         self._elsewhere = {each.topic: each.agent for each in elsewhere}
         self._answering: set[asyncio.Task[None]] = set()
 
@@ -59,7 +61,7 @@ class Asking:
 
         Raises:
             RequestTimeoutError: GBE635, there is no answer in time.
-            RunError: GBE669, the handler or method failed. GBE612, the question is not JSON.
+            RunError: GBE609, no process runs the agent. GBE669, the handler or method failed. GBE612, the question is not JSON.
         """
         text = json.dumps(freeze(question))
         limit_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
@@ -69,7 +71,9 @@ class Asking:
 
     async def _ask(self, agent: str, text: str, what: str, timeout_s: float) -> Any:
         try:
-            answer = json.loads(await self._engine.ask(agent, text, timeout_s))
+            answer = json.loads(await self._engine.ask(agent, text, timeout_s, self._missing_s))
+        except AgentMissing:
+            raise RunError("GBE609", agent=agent, what=what, missing_s=min(self._missing_s, timeout_s)) from None
         except TimeoutError:
             raise RequestTimeoutError("GBE635", responder=agent, topic=what, timeout_s=timeout_s) from None
         if "error" in answer:

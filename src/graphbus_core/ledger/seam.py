@@ -163,6 +163,10 @@ class EngineGone(Exception):  # noqa: N818 - as above
     """The engine cannot be reached now. Whether the operation was applied is not known; it may be repeated."""
 
 
+class AgentMissing(Exception):  # noqa: N818 - as above
+    """No process runs the agent that is asked. Nobody will answer the question later either."""
+
+
 # --- what people look at ---
 
 
@@ -256,10 +260,11 @@ class Question(msgspec.Struct, frozen=True):
 class Questions(Protocol):
     """What an engine offers in addition if agents of different processes can ask each other. Nothing of it is durable."""
 
-    async def ask(self, agent: str, text: str, timeout_s: float) -> str:
+    async def ask(self, agent: str, text: str, timeout_s: float, missing_s: float) -> str:
         """Put a question to the process that hosts an agent, and return the answer.
 
         Raises:
+            AgentMissing: For `missing_s`, or for the whole `timeout_s`, there was no process that takes it.
             TimeoutError: There was no answer in this time.
         """
 

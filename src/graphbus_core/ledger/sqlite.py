@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from math import inf
 from sqlite3 import Connection
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from graphbus_core.ledger.envelope import Envelope
 from graphbus_core.ledger.processes import has_ended, own_identity
 from graphbus_core.ledger.seam import (
     REMOVED,
+    AgentMissing,
     Capabilities,
     Dead,
     Done,
@@ -61,6 +63,8 @@ _PATIENCE_S = 2.0
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 0.01, 0.1
 _SHORTEST_ANSWER_POLL_S, _LONGEST_ANSWER_POLL_S = 0.001, 0.02
 _OWNERS_POLL_S = _FORGET_S = 1.0
+_TAKEN_S = 1.0
+"""Within this time, a process takes a question to one of its agents."""
 _QUIET_PER_POLL = 10
 """How many times longer than the pause between two looks at the file the time since the last change must be."""
 
@@ -393,17 +397,24 @@ class SqliteLedger:
 
     # --- questions ---
 
-    async def ask(self, agent: str, text: str, timeout_s: float) -> str:
-        """Put a question to the process that hosts an agent, and return the answer; see `Questions.ask`."""
+    async def ask(self, agent: str, text: str, timeout_s: float, missing_s: float) -> str:
+        """Put a question to the process that hosts an agent, and return the answer; see `Questions.ask`.
+
+        Who runs an agent takes the questions to it, so one that nobody has taken after a second tells that there is no process.
+        """
         from asyncio import sleep, timeout
 
         began_at, deadline = monotonic(), self._now() + timeout_s
         with self._transaction() as connection:
-            number = connection.execute(sql.ASK, (agent, text, deadline)).lastrowid
+            (number,) = connection.execute(sql.ASK, (agent, text, deadline)).fetchone()
         self._note()
+        missing_at = began_at + max(min(missing_s, timeout_s - _LONGEST_ANSWER_POLL_S), _TAKEN_S)
         try:
             async with timeout(timeout_s):
                 while True:
+                    if monotonic() >= missing_at:
+                        missing_at = inf
+                        self._withdraw(number, agent)
                     with self._reading() as connection:
                         row = connection.execute(sql.FIND_ANSWER, (number,)).fetchone()
                     if row is not None and row[0] is not None:
@@ -413,6 +424,12 @@ class SqliteLedger:
         finally:
             with self._transaction() as connection:
                 connection.execute(sql.FORGET_QUESTIONS, (number, self._now()))
+
+    def _withdraw(self, number: int, agent: str) -> None:
+        """Take back a question that nobody has taken, and raise AgentMissing; do nothing if somebody has."""
+        with self._transaction() as connection:
+            if connection.execute(sql.WITHDRAW, (number,)).rowcount:
+                raise AgentMissing(agent)
 
     async def take_questions(self, agents: Collection[str]) -> Sequence[Question]:
         """Return the questions that wait; see `Questions.take_questions`. If there are none, nothing is locked."""

@@ -160,7 +160,7 @@ NEXT_DUE = "SELECT min(due) FROM ledger_deliveries WHERE due > ?"
 
 # --- questions ---
 
-ASK = "INSERT INTO ledger_questions (agent, text, deadline) VALUES (?, ?, ?)"
+ASK = "INSERT INTO ledger_questions (agent, text, deadline) VALUES (?, ?, ?) RETURNING id"
 TAKE_QUESTIONS = (
     "UPDATE ledger_questions SET is_taken = 1 WHERE is_taken = 0 AND deadline > ?"
     " AND agent IN (SELECT value FROM json_each(?)) RETURNING id, agent, text"
@@ -168,4 +168,5 @@ TAKE_QUESTIONS = (
 HAS_QUESTIONS = "SELECT EXISTS (SELECT 1 FROM ledger_questions WHERE is_taken = 0)"
 ANSWER = "UPDATE ledger_questions SET answer = ? WHERE id = ?"
 FIND_ANSWER = "SELECT answer FROM ledger_questions WHERE id = ?"
+WITHDRAW = "DELETE FROM ledger_questions WHERE id = ? AND is_taken = 0"
 FORGET_QUESTIONS = "DELETE FROM ledger_questions WHERE id = ? OR deadline < ?"

@@ -289,6 +289,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             `"nats://host:4222/app"`: a NATS server with JetStream, for processes on several hosts.
         partitions: With a ledger: into how many partitions the events of a subscription with a `key` are divided. The settings
             for NATS may give an agent another number.
+        missing_agent_s: With a ledger: how many seconds a request or call waits for a process that runs its agent. Longer than it
+            takes to start one again; 0: it fails as soon as it is known that there is none.
     """
 
     validation: Validation = "strict"
@@ -306,6 +308,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tracing: bool = False
     ledger: str = ""
     partitions: int = 1
+    missing_agent_s: float = 5.0
     serve: ServeConfig = ServeConfig()
     nats: NatsConfig = NatsConfig()
 

@@ -25,7 +25,7 @@ from graphbus_core.ledger.nats import NatsLedger, deploy_stream
 from graphbus_core.ledger.nats_link import NatsLink
 from graphbus_core.ledger.nats_names import parse_address, subject_of
 from graphbus_core.ledger.nats_stream import filters_of
-from graphbus_core.ledger.seam import Dead, Done, EngineGone, Lease, Parked, StateChange, Subscription
+from graphbus_core.ledger.seam import AgentMissing, Dead, Done, EngineGone, Lease, Parked, StateChange, Subscription
 from graphbus_core.model.config import NatsConfig
 from tests.fakes.nats_server import NEWEST, OLDEST, NatsServer, free_port
 from tests.patience import PATIENCE_S
@@ -561,14 +561,17 @@ def test_processes_with_other_agents_may_share_a_file(url: str, path: str) -> No
 
 
 def test_agents_of_different_processes_ask_each_other(url: str, tmp_path: Path) -> None:
-    """A question waits for the process of the agent, and fails in time if there is none."""
+    """A question waits for the process of the agent, and fails if there is none for a while; at once if it does not wait."""
 
     async def main() -> None:
         mill, store = NatsLedger(url, str(tmp_path / "a"), agents=["Mill"]), NatsLedger(url, str(tmp_path / "b"))
         await mill.open([MILL, STORE])
-        with pytest.raises(TimeoutError):
-            await mill.ask("Store", HOW_MUCH, 0.2)
-        asking = asyncio.create_task(mill.ask("Store", HOW_MUCH, PATIENCE_S))
+        for missing_s, timeout_s in ((0.0, PATIENCE_S), (0.3, PATIENCE_S), (PATIENCE_S, 0.3)):
+            began = time.monotonic()
+            with pytest.raises(AgentMissing):
+                await mill.ask("Store", HOW_MUCH, timeout_s, missing_s)
+            assert time.monotonic() - began < PATIENCE_S
+        asking = asyncio.create_task(mill.ask("Store", HOW_MUCH, PATIENCE_S, PATIENCE_S))
         await store.open([STORE])
         async for _ in store.watch():
             if questions := await store.take_questions(["Store"]):

@@ -136,7 +136,9 @@ def test_each_agent_does_with_its_user_what_its_class_does(users: Users, tmp_pat
             await each.open(ALL)
         outside = await users.connect("outside", [])
         await outside.request("gb.orders.Order.Placed", encode_envelope(event("a", "/Order/Placed")).encode())
-        asking = asyncio.create_task(found["Checkout"].ask("Pricing", '{"topic": "/Price/Asked"}', PATIENCE_S))
+        asking = asyncio.create_task(
+            found["Checkout"].ask("Pricing", '{"topic": "/Price/Asked"}', PATIENCE_S, PATIENCE_S)
+        )
         async for _ in found["Pricing"].watch():
             if questions := await found["Pricing"].take_questions(["Pricing"]):
                 break
@@ -348,7 +350,7 @@ def test_an_event_that_a_process_may_not_publish_is_refused_at_once(users: Users
         with pytest.raises(RunError, match=r"it does not allow orders.Checkout the subject gb.orders.Order.Paid"):
             await ledger.append([event("a", "/Order/Paid"), event("b", "/Order/Accepted")])
         with pytest.raises(RunError, match=r"gbq.orders.Books.method.balance"):
-            await ledger.ask("Books", '{"method": "balance"}', PATIENCE_S)
+            await ledger.ask("Books", '{"method": "balance"}', PATIENCE_S, PATIENCE_S)
         await ledger.append([event("c", "/Order/Accepted")])
         await ledger.close()
 

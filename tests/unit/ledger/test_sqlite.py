@@ -14,9 +14,20 @@ import pytest
 from graphbus_core.clock import Clock
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.state import States
-from graphbus_core.ledger import sqlite_tables
+from graphbus_core.ledger import sqlite, sqlite_tables
 from graphbus_core.ledger.envelope import Envelope
-from graphbus_core.ledger.seam import Dead, Done, EngineGone, Lease, Ledger, Parked, RetryAt, StateChange, Subscription
+from graphbus_core.ledger.seam import (
+    AgentMissing,
+    Dead,
+    Done,
+    EngineGone,
+    Lease,
+    Ledger,
+    Parked,
+    RetryAt,
+    StateChange,
+    Subscription,
+)
 from graphbus_core.ledger.sqlite import SqliteLedger
 from graphbus_core.testing import FakeClock
 from graphbus_core.testing.ledger_checks import Wakes
@@ -254,3 +265,38 @@ def test_a_claim_reads_no_whole_table(ledger: SqliteLedger, name: str) -> None:
         values = named if ":" in statement else (1,) * statement.count("?")
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
     assert not [step for step in plan if step.startswith("SCAN") and "ledger" in step]
+
+
+# --- questions ---
+
+
+def test_a_question_that_nobody_takes_says_that_no_process_runs_the_agent(
+    ledger: SqliteLedger, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_TAKEN_S", 0.05)
+
+    async def run() -> None:
+        for missing_s, timeout_s in ((0.0, PATIENCE_S), (0.2, PATIENCE_S), (PATIENCE_S, 0.2)):
+            with pytest.raises(AgentMissing):
+                await ledger.ask("Stock", "how much?", timeout_s, missing_s)
+        assert rows(path, "SELECT count(*) FROM ledger_questions") == [(0,)], "nobody answers it later"
+
+    asyncio.run(run())
+
+
+def test_a_question_that_was_taken_is_waited_for(
+    ledger: SqliteLedger, path: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_TAKEN_S", 0.05)
+
+    async def run() -> None:
+        other = SqliteLedger(path, clock)
+        asking = asyncio.create_task(ledger.ask("Stock", "how much?", PATIENCE_S, 0.2))
+        while not (questions := await other.take_questions(["Stock"])):  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.3)
+        await other.answer(questions[0], "ten")
+        assert await asking == "ten"
+        await other.close()
+
+    asyncio.run(run())
