@@ -10,7 +10,7 @@ from os.path import dirname
 from threading import Lock
 from time import monotonic
 from types import TracebackType
-from typing import cast
+from typing import NamedTuple, cast
 
 from graphbus_core import isolation
 from graphbus_core.clock import Clock
@@ -136,7 +136,7 @@ class DeadLetters:
         self,
         event: Event,
         subscription: str,
-        error: Exception,
+        failure: Failure,
         *,
         attempt: int = 1,
         failed_at: float | None = None,
@@ -145,14 +145,12 @@ class DeadLetters:
         """Log the last exception of a handler with its traceback, and keep the event as a dead letter.
 
         Args:
+            failure: What `describe_failure` has found.
             attempt: The number of the attempt that raised, from 1.
             failed_at: When the first attempt failed; None for now.
             is_dead: The event is a dead letter already, so only log.
         """
-        error = isolation.explain_exception(error)
-        error_text = error_line(error)
-        described, _ = try_to(lambda: _describe_failure(error))
-        place, raised, text, is_text_unchanged = described or ("", None, "", True)
+        place, error_text, text, raised, is_text_unchanged = failure
         more = self._log_limiter.count(subscription, place, error_text.partition(":")[0])
         if more is not None:
             logged = f"{place}: {error_text}" if place and (not raised or more) else error_text
@@ -279,29 +277,43 @@ def error_line(error: BaseException) -> str:
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
 
 
-def describe_failure(error: Exception) -> tuple[str, str, str]:
-    """Return three texts about an exception of a handler: its place, the exception in one line, and its traceback."""
-    error = isolation.explain_exception(error)
-    described, _ = try_to(lambda: _describe_failure(error))
-    place, _, text, _ = described or ("", None, "", True)
-    return place, error_line(error), text
-
-
 ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
-def _describe_failure(error: Exception) -> tuple[str, ExceptionInfo | None, str, bool]:
-    """Describe an exception for the log and the dead letter.
+class Failure(NamedTuple):
+    """An exception of a handler, as the log and the dead letter have it.
 
-    Returns:
-        Its place, the exception for `exc_info`, the traceback as text, and whether that text is exactly what Python writes. For
-        an error of GraphBus, and where the traceback cannot be formatted, there is no exception and no text.
+    Attributes:
+        place: Where it was raised.
+        line: The exception in one line.
+        traceback: Empty for an error of GraphBus, and where it cannot be formatted.
+        raised: The exception for `exc_info`; None where there is no traceback.
+        is_original: The traceback is exactly what Python writes.
     """
+
+    place: str = ""
+    line: str = ""
+    traceback: str = ""
+    raised: ExceptionInfo | None = None
+    is_original: bool = True
+
+
+def describe_failure(error: Exception) -> Failure:
+    """Describe an exception of a handler for the log and the dead letter."""
+    error = isolation.explain_exception(error)
+    described, _ = try_to(lambda: _describe_failure(error))
+    return (described or Failure())._replace(line=error_line(error))
+
+
+def _describe_failure(error: Exception) -> Failure:
     if issubclass(type(error), GraphBusError):
-        return str(cast("GraphBusError", error).where or ""), None, "", True
+        return Failure(str(cast("GraphBusError", error).where or ""))
     raised = without_own_frames(error)
     formatted, _ = try_to(lambda: _format_traceback(raised))
-    return (place_of(error), None, "", True) if formatted is None else (place_of(error), raised, *formatted)
+    if formatted is None:
+        return Failure(place_of(error))
+    traceback, is_original = formatted
+    return Failure(place_of(error), traceback=traceback, raised=raised, is_original=is_original)
 
 
 def without_own_frames(error: BaseException) -> ExceptionInfo:

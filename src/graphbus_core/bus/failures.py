@@ -7,7 +7,7 @@ from threading import Lock
 from typing import cast
 
 from graphbus_core.bus.core import DEAD, RETRYING, RUNNING, Core, Delivery, DeliveryRound, QueueEntry
-from graphbus_core.bus.dead_letters import DeadLetters, error_line
+from graphbus_core.bus.dead_letters import DeadLetters, describe_failure, error_line
 from graphbus_core.bus.outcomes import Dead, Retry, decide_outcome
 from graphbus_core.bus.routes import LiveSubscription
 from graphbus_core.clock import Clock, SystemClock
@@ -48,7 +48,9 @@ class Failures:
             round_.failing = event, subscription
             is_dead_lettered = round_.is_dead_lettered
         if is_dead_lettered:  # the close did not wait for this handler: there is a dead letter already, so only log
-            self._letters.record_failure(event, subscription.name, error, attempt=round_.attempt, is_dead=True)
+            self._letters.record_failure(
+                event, subscription.name, describe_failure(error), attempt=round_.attempt, is_dead=True
+            )
             return
         delivery = round_.again
         if delivery is None:
@@ -69,7 +71,8 @@ class Failures:
         subscription.failed += 1
         if isinstance(outcome, Retry) and self._plan_retry(delivery, error, outcome, outcome.at - now):
             return False
-        self._letters.record_failure(event, subscription.name, error, attempt=attempt, failed_at=delivery.failed_at)
+        failure = describe_failure(error)
+        self._letters.record_failure(event, subscription.name, failure, attempt=attempt, failed_at=delivery.failed_at)
         self._core.finish(delivery, outcome if isinstance(outcome, Dead) else Dead("exhausted"))
         receipt = self._core.receipts.of(event) if self._core.receipts.followed else None
         if receipt is not None:

@@ -24,6 +24,8 @@ from graphbus_core.schema.values import clip_text
 _POSITIONAL_REST, _KEYWORD_REST, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200
 _MAPPINGS = frozenset({"Mapping", "MutableMapping", "dict", "Dict"})
 
+_SIGNATURE = "__graphbus_signature__"
+
 Handler = Callable[..., object]
 
 
@@ -73,20 +75,42 @@ def bind_handler(handler: Handler, *, shape: HandlerShape | None = None) -> Boun
             handler, "it is a generator, whose body does not run when it is called", "Remove `yield`."
         )
     is_async = bool(code.co_flags & _COROUTINE)
-    parameters = _list_parameters(handler, function)
+    parameters, shape = _read_signature(handler, function, shape)
     if shape == "topic_payload":
         return BoundHandler(
             _make_call_with_topic(handler, parameters), "topic_payload", is_async, _returns_value(function)
         )
-    if shape is None or not any(isinstance(each.annotation, Unresolved) for each in parameters):
-        classified = [
-            HandlerParameter(each.name, each.kind, _classify_annotation(each.annotation)) for each in parameters
-        ]
-        shape = decide_handler_shape(classified, _payload_types(handler))
     if shape == "invalid":
         names = ", ".join(each.name for each in parameters)
         raise _signature_error(handler, f"its parameters ({names}) cannot be filled from an event", _SIGNATURES)
     return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async, _returns_value(function))
+
+
+def _read_signature(
+    handler: Handler, function: Any, shape: HandlerShape | None
+) -> tuple[list[_Parameter], HandlerShape]:
+    """Return the parameters of a handler, and the shape that they have or else `shape`; see `bind_handler`."""
+    memory, found = _memory_of(handler), shape
+    if shape in memory:
+        return memory[shape]  # type: ignore[no-any-return]  # what was put there below
+    parameters = _list_parameters(handler, function)
+    is_resolved = not any(isinstance(each.annotation, Unresolved) for each in parameters)
+    if found is None or (found != "topic_payload" and is_resolved):
+        classified = [
+            HandlerParameter(each.name, each.kind, _classify_annotation(each.annotation)) for each in parameters
+        ]
+        found = decide_handler_shape(classified, _payload_types(handler))
+    read = parameters, found
+    if is_resolved:  # else it may be later
+        memory[shape] = read
+    return read
+
+
+def _memory_of(handler: Handler) -> dict[Any, Any]:
+    """Return what the function of a method keeps of its signature: a simulation binds it for every process that it starts."""
+    method = getattr(handler, "__func__", None)
+    found: dict[Any, Any] = vars(method).setdefault(_SIGNATURE, {}) if hasattr(method, "__code__") else {}
+    return found
 
 
 def handler_name(handler: Handler) -> str:
@@ -202,14 +226,14 @@ def _make_call_with_typed(handler: Handler, parameters: list[_Parameter]) -> Cal
     if isinstance(annotation, Unresolved):
         problem = f"{annotation} is not defined at run time"
         raise _signature_error(handler, problem, "Import it outside of `if TYPE_CHECKING:`.")
-    convert = _make_converter(handler, annotation)
+    convert = _make_converter(handler, parameters[0])
     return lambda event: handler(convert(event))
 
 
 def _make_call_with_event_and_payload(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
     """Return a function of an event that calls the handler with the event and its payload, converted if the class is typed."""
     if _classify_annotation(parameters[1].annotation) == "typed":
-        convert = _make_converter(handler, parameters[1].annotation)
+        convert = _make_converter(handler, parameters[1])
         return lambda event: handler(event, convert(event))
     return lambda event: handler(event, event.payload)
 
@@ -222,7 +246,7 @@ def _make_call_with_fields(handler: Handler, parameters: list[_Parameter]) -> Ca
     named = [each for each in parameters if each.kind != "var_keyword"]
     takes_rest = len(named) < len(parameters)
     needed = [each.name for each in named if not each.has_default]
-    makers = {each.name: _find_maker(handler, each.annotation) for each in named if needs_making(each.annotation)}
+    makers = {each.name: _find_maker(handler, each) for each in named if needs_making(each.annotation)}
 
     def call(event: Event) -> object:
         payload = {} if event.payload is None else event.payload
@@ -271,9 +295,9 @@ _ADAPTERS: dict[HandlerShape, Adapter] = {
 }
 
 
-def _make_converter(handler: Handler, kind: Any) -> Callable[[Event], Any]:
-    """Return a function that converts the payload of an event to the class `kind`; it raises GBE650 if that does not fit."""
-    make = _find_maker(handler, kind)
+def _make_converter(handler: Handler, parameter: _Parameter) -> Callable[[Event], Any]:
+    """Return a function that converts the payload of an event to the class of a parameter, or raises GBE650."""
+    make = _find_maker(handler, parameter)
 
     def convert(event: Event) -> Any:
         try:
@@ -286,15 +310,18 @@ def _make_converter(handler: Handler, kind: Any) -> Callable[[Event], Any]:
     return convert
 
 
-def _find_maker(handler: Handler, kind: Any) -> Make:
-    """Return the function that makes a value of the class `kind` from JSON; raise GBE611 if no JSON can be converted to it."""
-    try:
-        return maker_of(kind)
-    except Unmakeable as reason:
-        problem = f"no payload can be converted to {clip_text(str(reason))}"
-        raise _signature_error(
-            handler, problem, "Annotate the parameter with `dict` or, for example, a dataclass."
-        ) from reason
+def _find_maker(handler: Handler, parameter: _Parameter) -> Make:
+    """Return what makes a value of the class of a parameter from JSON; raise GBE611 if no JSON can be converted to it."""
+    memory = _memory_of(handler)
+    if (parameter.name, "maker") not in memory:
+        try:
+            memory[parameter.name, "maker"] = maker_of(parameter.annotation)
+        except Unmakeable as reason:
+            problem = f"no payload can be converted to {clip_text(str(reason))}"
+            raise _signature_error(
+                handler, problem, "Annotate the parameter with `dict` or, for example, a dataclass."
+            ) from reason
+    return memory[parameter.name, "maker"]  # type: ignore[no-any-return]  # as in `_read_signature`
 
 
 _SIGNATURES = (

@@ -9,6 +9,7 @@ import msgspec
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.core import Delivery
+from graphbus_core.bus.dead_letters import Failure, describe_failure
 from graphbus_core.bus.routes import LiveSubscription
 from graphbus_core.errors import GraphBusError
 from graphbus_core.hosting.state import CapturedChange, capture_changes
@@ -24,6 +25,13 @@ class Attempt(msgspec.Struct, frozen=True):
     error: Exception | None = None
     outgoing: Sequence[Event] = ()
     state: Sequence[CapturedChange] = ()
+    failure: Failure | None = None
+
+    def described(self) -> Attempt:
+        """Return the attempt with a description of its error as `failure`, if it has one."""
+        if self.error is None:
+            return self
+        return msgspec.structs.replace(self, failure=describe_failure(self.error))
 
     @property
     def is_cut_off(self) -> bool:

@@ -152,7 +152,8 @@ class MemoryLedger:
     def _set_due(self, delivery: Delivery, due: float) -> None:
         delivery.due = due
         heappush(self._dues, (due, delivery.number))
-        self._changes.look_again()
+        if self._dues[0] == (due, delivery.number):  # else the watchers look again before that
+            self._changes.look_again()
 
     async def extend(self, lease: Lease) -> Lease:
         """Return the lease with a later end; see `Ledger.extend`."""

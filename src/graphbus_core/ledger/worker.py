@@ -116,7 +116,7 @@ def decide_outcome_of(attempt: Attempt, lease: Lease, policy: DeliveryPolicy, no
         return Done()
     if attempt.is_cut_off:
         return Released()
-    place, line, traceback = describe_failure(attempt.error)
+    place, line, traceback, *_ = attempt.failure or describe_failure(attempt.error)
     if attempt.is_misfit and lease.envelope.build not in ("", build):
         return Parked(
             f"Another build ({lease.envelope.build[:12]}) has published it, and this one cannot read it: {line}"
@@ -366,6 +366,7 @@ class Worker:
             why = f"{lease.unfinished} times a process ended, or lost the delivery, while it handled it"
             return await self._settle(held.popleft(), Dead("unfinished", why))
         while (attempt := await self._attempt(held, ends_at)) is not None:
+            attempt = attempt.described()
             outcome = decide_outcome_of(attempt, held[0], self._policy_of(held[0]), self._clock.time(), self._build)
             with suppress(StateConflict):
                 may_follow = await self._settle(held[0], outcome, attempt)
@@ -482,8 +483,8 @@ class Worker:
         except RunError as refused:  # e.g. for an event that is too large
             if not isinstance(outcome, Done):
                 raise
-            place, line, traceback = describe_failure(refused)
-            return await self._settle(lease, Dead("handler", line, place, traceback), Attempt(refused))
+            place, line, traceback, *_ = failure = describe_failure(refused)
+            return await self._settle(lease, Dead("handler", line, place, traceback), Attempt(refused, failure=failure))
         else:
             self._counts_of(lease).dead += isinstance(outcome, Dead)
             self._record(lease, outcome, attempt)
@@ -506,8 +507,8 @@ class Worker:
             letters.log_retry(event, handler, outcome.error, attempt=lease.attempt, of=attempts, delay_s=delay_s)
         elif isinstance(outcome, Parked):
             _log.warning("%s (event %s) is parked for %s: %s", event.topic, event.event_id, handler, outcome.why)
-        elif isinstance(outcome, Dead) and attempt is not None and attempt.error is not None:
-            letters.record_failure(event, handler, attempt.error, attempt=lease.attempt, failed_at=lease.failed_at)
+        elif isinstance(outcome, Dead) and attempt is not None and attempt.failure is not None:
+            letters.record_failure(event, handler, attempt.failure, attempt=lease.attempt, failed_at=lease.failed_at)
         elif isinstance(outcome, Dead):
             attempts = lease.attempt - 1
             letters.record_undelivered(event, outcome.reason, outcome.error, handler, attempts=attempts)
