@@ -326,3 +326,19 @@ def test_a_partial_is_named_after_what_it_calls_and_may_be_async() -> None:
     assert bind_handler(handler).is_async
     assert handler_name(handler) == "later"
     assert handler_place(handler) == handler_place(later)
+
+
+def test_a_method_is_read_once_and_again_while_a_name_in_it_is_not_defined(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Agent:
+        def on_order(self, order: OrderData) -> str:
+            return f"{order.total}"
+
+        def on_later(self, order: Later) -> str:  # type: ignore[name-defined]  # noqa: F821 - defined below
+            return f"{order.total}"
+
+    event = Event("/Order", PAYLOAD)
+    assert [bind_handler(Agent().on_order).call(event) for _ in range(2)] == ["2.5", "2.5"]
+    with pytest.raises(RunError, match="GBE611"):
+        bind_handler(Agent().on_later, shape="typed")
+    monkeypatch.setitem(globals(), "Later", OrderStruct)
+    assert bind_handler(Agent().on_later, shape="typed").call(event) == "2.5"

@@ -710,3 +710,22 @@ def test_what_succeeds_is_settled_on_the_thread_of_its_handler(
     on_loop, elsewhere = engine.threads.pop("graphbus-ledger", 0), engine.threads.total()
     assert elsewhere >= JOBS
     assert on_loop <= (40 * count if not refused else JOBS)  # a failure gives back those behind it
+
+
+def test_an_event_lets_nobody_claim_but_those_who_get_it() -> None:
+    class Counts(MemoryLedger):
+        claims: ClassVar[collections.Counter[str]] = collections.Counter()
+
+        async def claim(self, agent: str, partitions: Any, limit: int = 1) -> Any:
+            self.claims[agent] += 1
+            return await super().claim(agent, partitions, limit)
+
+    engine = Counts(SystemClock())
+    with running(Shop, Books, Witness, ledger=engine) as graph:
+        graph._states = engine.states
+        for n in range(50):
+            graph.publish("/Order/Placed", {"n": n})
+            assert graph.settle(PATIENCE_S)
+        assert graph.state_of("Books")["seen"] == list(range(50))
+    assert engine.claims["Books"] >= 50
+    assert engine.claims["Witness"] <= 3  # when all begin
