@@ -376,23 +376,27 @@ class Worker:
 
     async def _attempt(self, held: deque[Lease], ends_at: float) -> Attempt | None:
         """Run handlers as `_handle` says; return the attempt that has to be settled, of the first lease that is left, if any."""
-        loop, notes, limit = asyncio.get_running_loop(), deque[Callable[[], None]](), _next_limit(len(held))
+        loop, notes, count = asyncio.get_running_loop(), deque[Callable[[], None]](), len(held)
         ended: asyncio.Future[Attempt | None] = loop.create_future()
 
         def end(attempt: Attempt) -> None:
+            nonlocal count
             if ended.done():  # the task was cancelled: the lease runs out
                 return
-            is_in_time = loop.time() < ends_at and not self._stopping.is_set()
-            settled = self._settle_here(held[0], attempt, loop, limit if is_in_time and len(held) == 1 else 0)
+            left_s = 0.0 if self._stopping.is_set() else ends_at - loop.time()
+            is_last_and_quick = len(held) == 1 and not held[0].unfinished and left_s > LONGEST_AT_ONCE_S / 2
+            limit = _next_limit(count) if is_last_and_quick else 0  # late, so that little must be given back
+            settled = self._settle_here(held[0], attempt, loop, limit)
             if settled is None:
                 _hand_over(ended, attempt)
                 return
             held.popleft()
             held.extend(settled.leases)
+            count = len(settled.leases) or count
             notes.append(settled.note)
             if attempt.outgoing:
                 loop.call_soon_threadsafe(_call_all, notes)
-            if held and not held[0].unfinished and is_in_time:
+            if held and not held[0].unfinished and left_s > 0:
                 self._begin(held[0], end)
             else:
                 _hand_over(ended, None)

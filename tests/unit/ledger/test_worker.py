@@ -729,3 +729,25 @@ def test_an_event_lets_nobody_claim_but_those_who_get_it() -> None:
         assert graph.state_of("Books")["seen"] == list(range(50))
     assert engine.claims["Books"] >= 50
     assert engine.claims["Witness"] <= 3  # when all begin
+
+
+def test_behind_a_delivery_that_may_have_ended_its_process_nothing_is_claimed_with_it(tmp_path: Path) -> None:
+    class LeavesUnfinished(SqliteLedger):
+        claimed: ClassVar[list[tuple[int, int]]] = []
+
+        async def claim(self, agent: str, partitions: Any, limit: int = 1) -> Any:
+            leases = await super().claim(agent, partitions, limit)
+            return [msgspec.structs.replace(each, unfinished=1) for each in leases]
+
+        def settle_here(self, lease: Lease, *arguments: Any) -> Any:
+            settled = super().settle_here(lease, *arguments)
+            self.claimed.append((lease.unfinished, len(settled.leases)))
+            return settled
+
+    path = str(tmp_path / "state")
+    with running(Shop, ledger=LeavesUnfinished(path), state=path) as graph:
+        for n in range(30):
+            graph.publish("/Order/Placed", {"n": n})
+        assert graph.settle(PATIENCE_S)
+        assert graph.state_of("Shop")["placed"] == 30
+    assert set(LeavesUnfinished.claimed) == {(1, 0)}
