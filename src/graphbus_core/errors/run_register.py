@@ -92,7 +92,7 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "[tool.graphbus.runtime].",
     ),
     "GBE609": ErrorText(
-        "No process runs {agent}, which is asked for {what}; it was waited for during {missing_s:g} s.",
+        "No process runs {agent}, which is asked for {what}; none came within {waited_s:g} s.",
         "Start one: `graphbus run --only {agent}`. If starting one again takes longer, raise `missing_agent_s` in"
         " [tool.graphbus.runtime].",
     ),

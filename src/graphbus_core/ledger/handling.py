@@ -81,8 +81,12 @@ def run_handler(
         error = delivery.error
         if error is None:
             on_end(Attempt(None, outbox, changes))
-        else:
-            on_end(Attempt(error if isinstance(error, Exception) else None))
+        elif isinstance(error, Exception):
+            on_end(Attempt(error))
+        else:  # such as the CancelledError of a task that the handler awaits
+            failed = RuntimeError(f"the handler was ended by {type(error).__name__}")
+            failed.__cause__ = error
+            on_end(Attempt(failed))
 
     outbox: list[Event] = []
     policy = subscription.policy

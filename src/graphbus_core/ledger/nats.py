@@ -341,7 +341,8 @@ class NatsLedger:
     ) -> None:
         """End a lease in one transaction of the file, which also keeps the outgoing events for the relay; see `Ledger.settle`.
 
-        An outcome with an outgoing event that the server would never accept becomes a dead letter.
+        Raises:
+            RunError: GBE659, the server would never accept an outgoing event.
         """
         note, _ = self.settle_here(lease, outcome, state, outgoing)
         note()
@@ -355,10 +356,7 @@ class NatsLedger:
         limit: int = 0,
     ) -> Settled:
         """Settle a lease on any thread, and claim what follows; see `SettlesHere`."""
-        try:
-            self._messages(outgoing)
-        except RunError as error:
-            outcome, state, outgoing = Dead("handler", error.sentence), (), ()
+        self._messages(outgoing)
         note, leases = self._local.settle_here(lease, outcome, state, outgoing, limit)
         return Settled(partial(self._note_settled, lease, outcome, note, has_outgoing=bool(outgoing)), leases)
 

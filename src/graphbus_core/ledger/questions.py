@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 from graphbus_core.bus.dead_letters import error_line
@@ -70,10 +71,11 @@ class Asking:
         return waiting.result() if asyncio._get_running_loop() is None else asyncio.wrap_future(waiting)
 
     async def _ask(self, agent: str, text: str, what: str, timeout_s: float) -> Any:
+        began_at = monotonic()
         try:
             answer = json.loads(await self._engine.ask(agent, text, timeout_s, self._missing_s))
         except AgentMissing:
-            raise RunError("GBE609", agent=agent, what=what, missing_s=min(self._missing_s, timeout_s)) from None
+            raise RunError("GBE609", agent=agent, what=what, waited_s=round(monotonic() - began_at, 1)) from None
         except TimeoutError:
             raise RequestTimeoutError("GBE635", responder=agent, topic=what, timeout_s=timeout_s) from None
         if "error" in answer:

@@ -161,7 +161,7 @@ class Worker:
         self.is_reachable = True
         self._has_failed = False
         self._bus, self._ledger, self._others, self._build = bus, ledger, tuple(others), build
-        self._settling: SettlesHere | None = ledger if hasattr(ledger, "settle_here") else None  # type: ignore[assignment]
+        self._settling = ledger if isinstance(ledger, SettlesHere) else None
         self._partitions, self._divided, self._wanted = partitions, divided, wanted
         self._clock = clock or SystemClock()
         self._hosted: dict[tuple[str, str], LiveSubscription] = {}
@@ -394,8 +394,9 @@ class Worker:
             held.extend(settled.leases)
             count = len(settled.leases) or count
             notes.append(settled.note)
-            if attempt.outgoing:
-                loop.call_soon_threadsafe(_call_all, notes)
+            if attempt.outgoing or len(notes) == 1:  # the next handler may take long
+                with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
+                    loop.call_soon_threadsafe(_call_all, notes)
             if held and not held[0].unfinished and left_s > 0:
                 self._begin(held[0], end)
             else:

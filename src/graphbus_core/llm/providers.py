@@ -322,9 +322,10 @@ _CUT = "…/"
 
 
 def recorded_name(model: str) -> str:
-    """Return a model as the inputs of a session name it: the folders of a program with an absolute path are left out."""
+    """Return a model as the inputs of a session name it: of a program without the folders of absolute paths and without keys."""
     spec = ModelSpec(COMMAND, model.partition(":")[2].strip())
-    if not is_program(model) or remove_paths(f" {spec.model}") == f" {spec.model}":
+    is_public = remove_paths(f" {spec.model}") == f" {spec.model}" and remove_secrets(spec.model, "") == spec.model
+    if not is_program(model) or is_public:
         return model
     return public_name(spec).replace(":", f":{_CUT}", 1)
 

@@ -384,7 +384,7 @@ def _find_programs(start: SessionStart, request: BuildConfig, present: LLMConfig
     Raises:
         NegotiationError: GBE422, neither does.
     """
-    asked_for = {"model": request.model, "evaluator": request.voters}
+    asked_for = {"model": request.model, "evaluator": request.voters, "arbiter": request.voters}
     found: dict[str, str] = {}
     for name in _MODEL_FIELDS:
         recorded = getattr(start.settings.llm, name)
@@ -393,8 +393,12 @@ def _find_programs(start: SessionStart, request: BuildConfig, present: LLMConfig
                 each for each in (asked_for.get(name, ""), getattr(present, name)) if recorded_name(each) == recorded
             ]
             if not named:
-                option = "--voters" if name == "evaluator" else "--model"
-                what = f"the folder of the program in `{recorded}` is not recorded, so pass the same {option} again"
+                again = {
+                    "model": "pass the same --model again",
+                    "proposer": "name it as `proposer` in [tool.graphbus.llm]",
+                }
+                how = again.get(name, "pass the same --voters again")
+                what = f"the folder of the program in `{recorded}` is not recorded, so {how}"
                 raise NegotiationError("GBE422", session=start.session, what=what)
             found[name] = named[0]
     return found

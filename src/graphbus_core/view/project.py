@@ -117,7 +117,7 @@ class ProjectSource:
     def replay(self, order: ReplayOrder) -> ReplayReport:
         """Refuse; a source that has a graph overrides this."""
         del order
-        raise RunError("GBE694", reason="no graph runs here", advice=self.no_replay)
+        raise RunError("GBE694", reason="this page only reads", advice=self.no_replay)
 
     def graph(self, *, is_trusted: bool) -> GraphPicture:
         """Return the drawing of the graph."""

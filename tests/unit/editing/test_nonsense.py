@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from graphbus_core.editing.rungs.capability.sources import AnalyzedFile
+from graphbus_core.editing.rungs.effects.facts import Fact, decide
 from graphbus_core.editing.rungs.nonsense import check_bodies, check_effect, check_marks, check_names, is_idle
 
 RUFF = Path(sys.executable).with_name("ruff")
@@ -502,3 +503,24 @@ def test_marks_that_the_file_has_already_are_left_alone() -> None:
 def test_an_effect_in_one_of_several_files_is_enough() -> None:
     assert check_effect({"a.py": (b"x = 1\n", b"x = 1  # one\n")}) is not None
     assert check_effect({"a.py": (b"x = 1\n", b"x = 1  # one\n"), "b.py": (b"x = 1\n", b"x = 2\n")}) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "kind", "other"),
+    [
+        ([Fact(bool, False)], ast.NotEq, 0),
+        ([Fact(bool, False)], ast.NotEq, ""),
+        ([Fact(ast.NotEq, 0)], bool, True),
+        ([Fact(ast.NotEq, "")], bool, True),
+        ([Fact(ast.NotEq, None)], bool, True),
+    ],
+)
+def test_a_value_of_which_no_type_is_known_may_be_none_or_of_another_type(
+    facts: list[Fact], kind: type, other: object
+) -> None:
+    assert decide(facts, kind, other) is None
+
+
+def test_what_is_put_in_order_is_a_number() -> None:
+    assert decide([Fact(ast.Gt, 5)], ast.Lt, 3) is False
+    assert decide([Fact(ast.Eq, 5)], bool, True) is True

@@ -334,14 +334,17 @@ def test_a_consumer_that_cannot_be_changed_is_refused(url: str, path: str) -> No
 
 
 def test_an_event_that_is_larger_than_the_server_accepts_is_refused(url: str, path: str) -> None:
-    """At once when it is appended; as a dead letter when a handler has published it, because the rest is not kept then."""
+    """At once when it is appended, and when a handler has published it; then nothing of the attempt is kept."""
 
     async def body(ledger: NatsLedger) -> None:
         large = grain("large", data="x" * 1_048_000)
         with pytest.raises(RunError, match="larger than it accepts"):
             await ledger.append(large)
         await ledger.append(grain("a"))
-        await ledger.settle(await next_lease(ledger), Done(), [StateChange("Mill", {"n": "1"})], large)
+        lease = await next_lease(ledger)
+        with pytest.raises(RunError, match="larger than it accepts"):
+            await ledger.settle(lease, Done(), [StateChange("Mill", {"n": "1"})], large)
+        await ledger.settle(lease, Dead("handler", "too large"))
         assert (await ledger.lag())[0].dead == 1
 
     run(url, path, [MILL], body)

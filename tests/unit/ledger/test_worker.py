@@ -164,6 +164,25 @@ def test_a_delivery_that_fails_for_good_is_a_dead_letter_with_its_reason() -> No
         assert letter.place.startswith(__file__)
 
 
+class Cancelled(GraphBusNode):
+    """Awaits a task that is cancelled."""
+
+    @subscribe("/Job")
+    async def on_job(self, event: Event) -> None:
+        task = asyncio.create_task(asyncio.sleep(PATIENCE_S))
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await task
+
+
+@pytest.mark.usefixtures("each_engine")
+def test_a_handler_that_a_cancelled_task_ends_has_failed() -> None:
+    with running(Cancelled) as graph:
+        graph.publish("/Job", {"n": 1})
+        assert graph.settle(10)
+        (letter,) = graph.bus.dead_letters()
+        assert letter.error == "RuntimeError: the handler was ended by CancelledError"
+
+
 class Counter(GraphBusNode):
     """Changes a state that others change at the same time, through another object."""
 

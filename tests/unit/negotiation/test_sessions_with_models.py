@@ -118,6 +118,23 @@ def test_a_program_whose_folder_is_not_recorded_is_named_again(interrupted: Path
     assert resumed.settings.llm.model == PROGRAM
 
 
+def test_a_program_that_votes_is_named_again_for_all_who_vote(interrupted: Path) -> None:
+    settings = replayable_settings(Settings(llm=LLMConfig(evaluator=PROGRAM, arbiter=PROGRAM)))
+    request = begun_with(interrupted, settings=settings)
+
+    with pytest.raises(NegotiationError, match="so pass the same --voters again"):
+        resume_request(request)
+    resumed = resume_request(msgspec.structs.replace(request, voters=PROGRAM))
+    assert resumed.settings is not None
+    assert (resumed.settings.llm.evaluator, resumed.settings.llm.arbiter) == (PROGRAM, PROGRAM)
+
+
+def test_a_session_does_not_hold_a_key_of_a_program() -> None:
+    key = "sk-live-" + "4f9a8b7c6d5e4f3a2b1c"
+    found = replayable_settings(Settings(llm=LLMConfig(model=f"command:agent --api-key {key}")))
+    assert key.encode() not in msgspec.json.encode(found)
+
+
 def test_a_program_of_the_settings_is_found_there_again(interrupted: Path) -> None:
     settings = replayable_settings(Settings(llm=LLMConfig(evaluator=PROGRAM)))
     (interrupted / "pyproject.toml").write_text(f'[tool.graphbus.llm]\nevaluator = "{PROGRAM}"\n')

@@ -40,7 +40,7 @@ export class App {
   /** @type {State} */
   state = { condition: "connecting", words: "", hint: "", retryAt: 0 };
   #isWaiting = false;
-  #isLoading = false;
+  #asked = 0; // ticks since the newest deliveries were asked for
   #timer = 0;
   /** What stays at the top until somebody closes it. */
   #told = "";
@@ -96,20 +96,20 @@ export class App {
 
   /** Load what was appended to a record since, if its end is here. */
   async #loadNewer() {
-    if (this.#isLoading) return;
-    this.#isLoading = true;
+    if (this.#asked++) return;
     try {
-      for (let hasNewer = this.store.isTail; hasNewer; ) {
+      for (let answered = 0; answered < this.#asked && this.store.isTail; ) {
+        answered = this.#asked;
         /** @type {DeliveryPage} */
         const page = await ask(`deliveries?limit=${PAGE}&after=${this.store.deliveries.at(-1)?.seq ?? 0}`);
         this.store.add(page.deliveries);
-        hasNewer = page.has_newer && this.store.isTail;
+        if (page.has_newer) answered = 0;
         this.invalidate();
       }
     } catch (error) {
       this.say(this.explain(error).join(" "));
     }
-    this.#isLoading = false;
+    this.#asked = 0;
   }
 
   /** Load deliveries from before those that are here, as the filter wants them. */

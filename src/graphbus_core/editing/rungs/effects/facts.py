@@ -59,10 +59,11 @@ def _holds(fact: Fact, value: object) -> bool:
 def _examples(facts: Sequence[Fact]) -> list[object]:
     """Return values of which at least one compares to the constants of these facts in each possible way; none if unknown."""
     others = [each.other for each in facts if each.kind is not bool]
+    is_plain = all(each.kind in (bool, ast.Eq, ast.NotEq, ast.Is, ast.IsNot) for each in facts)
+    of_any_type: list[object] = [None, 0, "", object()] if is_plain else []  # which cannot be put in order
     numbers = sorted({each for each in others if isinstance(each, int | float)})
     if numbers and len(numbers) == len(set(others)):
         between = [(one + other) / 2 for one, other in pairwise(numbers)]
-        return [numbers[0] - 1, *numbers, *between, numbers[-1] + 1, 0]
-    is_plain = all(each.kind in (bool, ast.Eq, ast.NotEq, ast.Is, ast.IsNot) for each in facts)
+        return [numbers[0] - 1, *numbers, *between, numbers[-1] + 1, 0, *of_any_type]
     is_scalar = all(each is None or isinstance(each, str) for each in others)
-    return [*others, "", object()] if is_plain and is_scalar else []
+    return [*others, *of_any_type] if is_plain and is_scalar else []
