@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from graphbus_core.readers import celery
+from graphbus_core.readers.seam import Project
 from tests.celery.collection import Files, answer_of, compare
 
 KNOWN = "from shop.tasks import charge\n\n\ndef known():\n    charge.delay(1, 2)\n\n\n"
@@ -45,3 +47,13 @@ FORMS = read_forms()
 def test_a_renamed_parameter_is_judged_as_far_as_it_is_known(label: str, files: Files) -> None:
     changed = {**files, "shop/tasks.py": files["shop/tasks.py"].replace("amount", "total")}
     assert answer_of(compare(files, changed))[0] == label
+
+
+def test_helpers_that_call_each_other_at_many_places_are_followed_only_so_far() -> None:
+    calls = "".join(f"    other(task, key_{number}=1, **kwargs)\n" for number in range(12))
+    helpers = f"def again(task, **kwargs):\n    task.delay(**kwargs)\n{calls}"
+    helpers += helpers.replace("again", "other").replace(" other(", " again(")
+    sent = f"{helpers}def go():\n    again(charge, order_id=1, amount=2)\n"
+    files = {"shop/__init__.py": "", "shop/tasks.py": TASK, "shop/views.py": f"from shop.tasks import charge\n{sent}"}
+    sends = celery.read(Project(files, lambda path: files[path].encode())).producers
+    assert 13 < len(sends) < 500  # every path through four functions would be 1885

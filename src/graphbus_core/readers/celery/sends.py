@@ -43,10 +43,14 @@ _MAKES = frozenset(
     {"s", "si", "signature", "subtask", "chain", "group", "chord", "clone", "set", "Signature", "maybe_signature"}
 )
 _MOST_HELPERS = 4
-"""How many functions a task is followed through."""
+"""Through how many functions a task is followed, each of which gets it from the one before."""
+_MOST_CALLS = 32
+"""How many calls a task is followed into in all, so that functions that call each other at many places end soon."""
 _REFERENCES = _CALLS.keys() | SIGNED
 _AT_ONCE = frozenset({"on_commit", "call_soon", "call_later", "defer"})
-"""Functions that call what they get, without arguments."""
+"""Functions that call what they get, without arguments unless more is given to them."""
+_OF_AT_ONCE = frozenset({"using", "robust", "context"})
+"""What such functions take for themselves."""
 
 
 class Send(NamedTuple):
@@ -65,6 +69,22 @@ class Send(NamedTuple):
     span: SourceSpan
     how: str
     why: str = ""
+
+
+class _Passed(NamedTuple):
+    """A task that is passed on.
+
+    Attributes:
+        task: The expression that is given.
+        point: Where that is.
+        calls: Has one item for each call that may still be followed, in all functions together.
+        depth: Through how many functions it was followed already.
+    """
+
+    task: ast.expr
+    point: Point
+    calls: Iterator[int]
+    depth: int = 0
 
 
 class Sends:
@@ -126,9 +146,11 @@ class Sends:
             else ""
         )
         if name in _METHODS:
-            self._read_method(node, name, point)
+            if not self._read_method(node, name, point):
+                self._read_passed_on(node, point)
         elif name in _MAKES:
-            self._read_canvas(node, point)
+            if not self._read_canvas(node, point):
+                self._read_passed_on(node, point)
         elif isinstance(node.func, ast.Call | ast.BinOp):
             self._read_called_canvas(node, point)
         elif name == "partial" and node.args:
@@ -136,24 +158,27 @@ class Sends:
         elif name == "dict" and {"task", "schedule"} <= {each.arg for each in node.keywords}:
             self._read_beat_entry(node, {each.arg: each.value for each in node.keywords}, point)
         elif name in _AT_ONCE:
+            self._read_passed_on(node, point)
             self._read_callbacks(node, point)
         else:
             self._read_alias(node, point)
             self._read_passed_on(node, point)
 
-    def _read_method(self, node: ast.Call, name: str, point: Point) -> None:
-        """Read a call of a method that sends, or adds to what is sent."""
+    def _read_method(self, node: ast.Call, name: str, point: Point) -> bool:
+        """Read a call of a method that sends, or adds to what is sent; False if it may be another function with such a name."""
         found = self._evaluator.values(node.func, point)
         reached = [self._read_bound(each, node, name, point) for each in found if isinstance(each, Bound)]
         if any(reached):
-            return
+            return True
         if name in ("send_task", "add_periodic_task"):
             self._read_app_method(node, name, point)
-        elif name in _CALLS and isinstance(node.func, ast.Attribute):
+            return not any(isinstance(each, FunctionValue) for each in found)
+        if name in _CALLS and isinstance(node.func, ast.Attribute):
             text = _shorten(ast.unparse(node.func.value))
             is_outside = any(isinstance(each, External) for each in self._evaluator.values(node.func.value, point))
             why = f"`{text}` is defined elsewhere" if is_outside else f"what `{text}` is depends on the run"
             self._found.append(Send(None, self._arguments_for(name, node, point), self._span(node, point), name, why))
+        return False
 
     def _read_bound(self, method: Bound, node: ast.Call, name: str, point: Point) -> bool:
         """Read a call of a method of a task, signature or application; False if it is none of these."""
@@ -261,21 +286,26 @@ class Sends:
 
     def _read_callbacks(self, node: ast.Call, point: Point) -> None:
         """Read what `on_commit` and the like call later: `task.delay` or a partial function of it."""
+        is_open = any(each.arg not in _OF_AT_ONCE for each in node.keywords)
         for each in node.args:
-            if isinstance(each, ast.Attribute) and each.attr in _CALLS:
-                self._read_reference(each, point, NOTHING)
+            if isinstance(each, ast.Attribute) and each.attr in _CALLS and each not in self._taken:
+                self._read_reference(each, point, SOMETHING if is_open or each is not node.args[-1] else NOTHING)
                 self._taken.add(each)
             elif isinstance(each, ast.Call) and _name_of(each.func) == "partial" and each.args:
                 self._read_partial(each, point, NOTHING)
 
-    def _read_passed_on(self, node: ast.Call, point: Point) -> None:
-        """Read a call that gets a task, or a method of one; what it sends is known if the function is one of the project."""
+    def _read_passed_on(self, node: ast.Call, point: Point, more: Arguments = NOTHING) -> None:
+        """Read a call that gets a task, or a method of one; what it sends is known if the function is one of the project.
+
+        Args:
+            more: What the function may get besides.
+        """
         self._mention([*node.args, *(each.value for each in node.keywords if each.arg != "name")], point)
         given = [each for each in _arguments_in(node) if each not in self._taken and self._may_be_task(each, point)]
         functions = self._evaluator.values(node.func, point) if given else ()
         if not any(isinstance(each, Decorator) or _is_builtin(each) for each in functions):
             for argument in given:
-                self._read_passed(argument, functions, node, point)
+                self._read_passed(argument, functions, node, point, more)
 
     def _may_be_task(self, node: ast.expr, point: Point) -> bool:
         """True for a name, or attribute of one, that may stand for a task which is looked for; evaluating all takes too long."""
@@ -288,7 +318,7 @@ class Sends:
         owner = point.scope.owner(node.id)
         return any(_mentions(each, self._names) for each in (owner.bindings.get(node.id, ()) if owner else ()))
 
-    def _read_passed(self, given: ast.expr, functions: Values, node: ast.Call, point: Point) -> None:
+    def _read_passed(self, given: ast.expr, functions: Values, node: ast.Call, point: Point, more: Arguments) -> None:
         """Read an argument of a call, which may be a task or a method such as `task.delay`."""
         span = self._span(node, point)
         for each in self._evaluator.values(given, point):
@@ -296,42 +326,45 @@ class Sends:
                 self.mentioned.append((each.text, span))
             task = each.owner if isinstance(each, Bound) and each.name in _CALLS else each
             if isinstance(task, Task | NamedTask):
-                sends = [*self._follow(functions, node, point, given)]
-                self._found += [Send(task, arguments, span, how) for arguments, how in sends]
-                self._taken |= {given} if sends else set()
+                sends = dict.fromkeys(self._follow(functions, node, _Passed(given, point, iter(range(_MOST_CALLS)))))
+                self._found += [Send(task, arguments.behind(more), span, how) for arguments, how in sends]
                 if not sends and task is each:
                     self._found.append(Send(task, SOMETHING, span, "passed on"))
+                self._taken |= {given} if sends or task is each else set()
 
-    def _follow(
-        self, functions: Values, call: ast.Call, point: Point, task: ast.expr, depth: int = _MOST_HELPERS
-    ) -> Iterator[tuple[Arguments, str]]:
+    def _follow(self, functions: Values, call: ast.Call, passed: _Passed) -> Iterator[tuple[Arguments, str]]:
         """Yield what functions send to a task that a call gives to them, and how; nothing if that is not known."""
-        for each in functions if depth else ():
+        for each in functions if passed.depth < _MOST_HELPERS else ():
             forwarding = forward(call, each.scope) if isinstance(each, FunctionValue) else None
-            if forwarding and (module := self._evaluator.module(forwarding.scope.path)):
-                names = {name for name, value in forwarding.given.items() if value is task}
+            module = self._evaluator.module(forwarding.scope.path) if forwarding else None
+            if forwarding and module and next(passed.calls, None) is not None:
+                names = {name for name, value in forwarding.given.items() if value is passed.task}
                 for node, at in module.sites:
                     if isinstance(node, ast.Call) and any(at.scope.owner(name) is forwarding.scope for name in names):
-                        yield from self._follow_call(node, at, names, forwarding, (point, task, depth - 1))
+                        yield from self._follow_call(node, at, names, forwarding, passed)
 
     def _follow_call(
-        self, node: ast.Call, at: Point, names: set[str], forwarding: Forwarding, caller: tuple[Point, ast.expr, int]
+        self, node: ast.Call, at: Point, names: set[str], forwarding: Forwarding, passed: _Passed
     ) -> Iterator[tuple[Arguments, str]]:
         """Yield what a call inside a function sends to the parameters with these names, or passes on to another function."""
-        point, task, depth = caller
+        point = passed.point
         is_partial = _name_of(node.func) == "partial" and bool(node.args)
         function = node.args[0] if is_partial else node.func
         owner = function.value if isinstance(function, ast.Attribute) else function
+        call = ast.Call(function, node.args[is_partial:], node.keywords)
         if isinstance(owner, ast.Name) and owner.id in names:
-            how = _name_of(task if owner is function else function)
-            call = forwarding.rewrite(ast.Call(node.func, node.args[is_partial:], node.keywords))
+            how = _name_of(passed.task if owner is function else function)
+            call = forwarding.rewrite(call)
             if how in _CALLS:
                 yield self._arguments_for(how, call, point), how
             elif how in ("s", "si"):
                 yield self._literals.arguments_of(call, point).behind(SOMETHING if how == "s" else NOTHING), how
-        elif any(isinstance(each, ast.Name) and each.id in names for each in _arguments_in(node)):
-            functions = self._evaluator.values(node.func, at)
-            yield from self._follow(functions, forwarding.rewrite(node), point, task, depth)
+        elif any(isinstance(each, ast.Name) and each.id in names for each in _arguments_in(call)):
+            functions = self._evaluator.values(function, at)
+            if not any(_is_builtin(each) for each in functions):
+                deeper = passed._replace(depth=passed.depth + 1)
+                sends = [*self._follow(functions, forwarding.rewrite(call), deeper)]
+                yield from sends or [(SOMETHING, "passed on")]
 
     def _arguments_for(self, method: str, call: ast.Call, point: Point) -> Arguments:
         """Return what a call of a method such as `delay` or `apply_async` sends."""
@@ -363,11 +396,15 @@ class Sends:
                 self._found.append(Send(each.owner, given.behind(more), self._span(function, point), each.name))
 
     def _read_partial(self, node: ast.Call, point: Point, more: Arguments) -> None:
-        """Read `partial(task.delay, 1)`, which may get more arguments when it is called."""
+        """Read `partial(task.delay, 1)` or `partial(helper, task)`, which may get more arguments when it is called."""
         function = node.args[0]
-        is_partial = any(isinstance(each, Partial) for each in self._evaluator.values(node, point))
-        if function not in self._taken and is_partial and _name_of(function) in _CALLS:
-            self._send_with(function, ast.Call(node.func, node.args[1:], node.keywords), point, more)
+        call = ast.copy_location(ast.Call(function, node.args[1:], node.keywords), node)
+        if _name_of(function) not in _CALLS:
+            self._read_passed_on(call, point, more)
+        elif function not in self._taken and any(
+            isinstance(each, Partial) for each in self._evaluator.values(node, point)
+        ):
+            self._send_with(function, call, point, more)
 
     def _read_reference(self, node: ast.Attribute, point: Point, arguments: Arguments) -> None:
         """Read `task.delay` that is passed on, with the arguments that it will get."""
@@ -377,9 +414,10 @@ class Sends:
 
     # --- canvases ---
 
-    def _read_canvas(self, node: ast.expr, point: Point) -> None:
-        """Note the signatures that an expression makes, and which of them get the result of another one."""
-        for each in self._evaluator.values(node, point):
+    def _read_canvas(self, node: ast.expr, point: Point) -> bool:
+        """Note the signatures that an expression makes, and which of them get the result of another one; False without any."""
+        found = self._evaluator.values(node, point)
+        for each in found:
             if isinstance(each, Signature):
                 self._made.setdefault(each.span, []).append(each)
             elif isinstance(each, Chain):
@@ -387,6 +425,7 @@ class Sends:
                     self._use(part, RESULT, "chain")
             elif isinstance(each, Chord) and each.body is not None:
                 self._use(each.body, RESULT, "chord")
+        return any(isinstance(each, Signature | Chain | Group | Chord) for each in found)
 
     def _read_called_canvas(self, node: ast.Call, point: Point) -> None:
         """Read `(a.s() | b.s())(1)`, which sends it, and `chord(header)(body)`."""
