@@ -319,6 +319,31 @@ def test_a_link_in_place_of_a_file_is_unknown(repository: Path, capsys: pytest.C
     assert "a symbolic link that has changed, which is not followed (shop/tasks.py:1)" in text
 
 
+def test_a_link_to_another_folder_is_unknown(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "a symbolic link that has changed, which is not followed (shared:1)"
+    commit_files(repository, {"lib/v1/jobs.py": TASKS, "lib/v2/jobs.py": CHANGED["shop/tasks.py"]})
+    (repository / "shared").symlink_to("lib/v1")
+    git(repository, "add", "shared")
+    git(repository, "commit", "-qm", "shared")
+    assert "symbolic link" not in compared(capsys, "HEAD")[1]
+    (repository / "shared").unlink()
+    assert said in compared(capsys, "HEAD")[1]
+    (repository / "shared").symlink_to("lib/v2")
+    for revision in ("HEAD", "HEAD~1"):  # not committed, then committed
+        status, text = compared(capsys, revision)
+        assert (status, "✓" in text, said in text) == (0, False, True)
+        git(repository, "commit", "-qam", "newer jobs", "--allow-empty")
+    assert said in compared(capsys, "HEAD~2", "HEAD")[1]
+
+
+def test_a_link_among_two_folders_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("old", "new"):
+        write_project(tmp_path / name, {"shop/tasks.py": TASKS, "shop/views.py": VIEWS, f"lib/{name}/jobs.py": ""})
+        (tmp_path / name / "shared").symlink_to(f"lib/{name}")
+    status, text = compared(capsys, str(tmp_path / "old"), str(tmp_path / "new"))
+    assert (status, "✓" in text, "a symbolic link that has changed" in text) == (0, False, True)
+
+
 def test_a_package_hides_the_module_beside_it(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_project(repository, {"shop/tasks/__init__.py": CHANGED["shop/tasks.py"]})
     status, text = compared(capsys, "main")

@@ -150,11 +150,11 @@ def _folder(name: str) -> _Files:
     links: dict[str, tuple[str, str]] = {}
     for place, folders, files in os.walk(root):
         folders[:] = [each for each in folders if not each.startswith(".") and each not in _SKIPPED]
-        for path in (Path(place, each) for each in files if each.endswith(".py")):
+        for path in (Path(place, each) for each in (*folders, *files)):
             name_below = path.relative_to(root).as_posix()
             if path.is_symlink():
                 links[name_below] = _LINK, _version(os.fsencode(os.readlink(path)))
-            else:
+            elif path.suffix == ".py" and path.is_file():
                 found[name_below] = _version(path.read_bytes())
     return _Files(name, found, lambda path: (root / path).read_bytes(), links, str(root))
 
@@ -193,7 +193,7 @@ def _files_of_commit(repository: Repository, commit: str, label: str, only: Coll
     entries: dict[str, GitEntry] = {}
     others = {}
     for (mode, _, blob), path in read_listing(repository.git, "ls-tree", "-r", "-z", commit):
-        if _is_other(mode, path):
+        if mode in _OTHER:
             others[path] = mode, blob
         elif mode in _REGULAR and path.endswith(".py"):
             entries[path] = (mode, blob)
@@ -208,19 +208,15 @@ def _files_of_commit(repository: Repository, commit: str, label: str, only: Coll
     return _Files(label, {path: blob for path, (_, blob) in entries.items()}, read, others)
 
 
-def _is_other(mode: str, path: str) -> bool:
-    """True for a submodule and for a link in place of a file."""
-    return mode in _OTHER and (mode == _SUBMODULE or path.endswith(".py"))
-
-
 def _against_working_tree(name: str) -> tuple[_Files, _Files]:
     """Return the files where HEAD left a revision, and those on disk."""
     with _named(name) as revision:
         repository = _find_repository()
         commit, label = merge_base(repository, revision)
-    changed = {path for path in repository.changed(commit) if path.endswith(".py")}
-    root = repository.root
-    on_disk = {path: "" for path in changed if (root / path).is_file() and not (root / path).is_symlink()}
+    differing, root = repository.changed(commit), repository.root
+    links = {path for path in differing if (root / path).is_symlink()}
+    changed = {path for path in differing if path.endswith(".py")}
+    on_disk = {path: "" for path in changed if (root / path).is_file() and path not in links}
     old = _files_of_commit(repository, commit, f"{label} ({commit[:7]})", changed)
     kept = {path: blob for path, blob in old.versions.items() if path not in changed}
 
@@ -228,11 +224,11 @@ def _against_working_tree(name: str) -> tuple[_Files, _Files]:
         return old.read(path) if path in changed else (root / path).read_bytes()
 
     listing = read_listing(repository.git, "ls-files", "--stage", "-z")
-    others = {path: (mode, blob) for (mode, blob, _), path in listing if _is_other(mode, path)}
-    links = {path for path in changed if (root / path).is_symlink()}
+    others = {path: (mode, blob) for (mode, blob, _), path in listing if mode in _OTHER}
     if any(mode == _SUBMODULE for mode, _ in others.values()):
         moved = repository.git.fields("diff-files", "--name-only", "-z", "--ignore-submodules=dirty")
         others |= {path: (_SUBMODULE, "another commit") for path in moved if others.get(path, ("",))[0] == _SUBMODULE}
+    others = {path: each for path, each in others.items() if each[0] == _SUBMODULE or path not in differing}
     others |= {path: (_LINK, _version(os.fsencode(os.readlink(root / path)))) for path in links}
     new = _Files(_WORKING_TREE, {**kept, **on_disk}, lambda path: (root / path).read_bytes(), others, str(root))
     return old._replace(read=read_old), new
