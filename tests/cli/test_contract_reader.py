@@ -202,7 +202,9 @@ def test_what_is_deployed_is_asked_as_well(repository: Path, capsys: pytest.Capt
     status, text = ask()
     assert (status, "✗ shop.tasks.refund: `reason` was added" in text) == (3, True)
     write_project(repository, {"shop/tasks.py": f"{TASKS}def torn(:\n"})
-    assert (ask()[0], ask("--strict")[0]) == (0, 3)
+    assert (ask()[0], "--strict" in ask()[1]) == (0, False)
+    status, text = ask("--strict", "--allow-breaking")
+    assert (status, text.endswith("✗ --strict fails for what is not known.\n")) == (3, True)
 
 
 # --- bad input ---------------------------------------------------------------------------------

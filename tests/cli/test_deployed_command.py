@@ -127,7 +127,12 @@ def test_what_is_not_known_is_no_yes(shop: Path, capsys: Capture) -> None:
     assert "? Nothing is known to break in production, but 1 edge or place could not be compared." in said
     assert "✓" not in said
     assert asked(capsys, status=0)["unknown"] == 1
-    assert asked(capsys, "--strict", "--allow-breaking", status=3)["unknown"] == 1
+    assert asked(capsys, status=0)["can_deploy"] is True
+    for options in (["--strict"], ["--strict", "--allow-breaking"]):
+        answer = asked(capsys, *options, status=3)
+        assert (answer["unknown"], answer["can_deploy"]) == (1, None)
+        assert main(["contract", "can-deploy", "--to", "production", *options]) == 3
+        assert capsys.readouterr().out.endswith("✗ --strict fails for 1 edge or place that could not be compared.\n")
 
 
 def test_a_call_of_a_method_that_does_not_run_yet_is_found(shop: Path, capsys: Capture) -> None:

@@ -32,8 +32,9 @@ def diff_with_reader(
     before, after = read_both(*states, find_reader(name), paths)
     found = compare_tasks(before.messages, after.messages)
     is_allowed = bool(options.get("allow_breaking"))
-    print_report(task_report.TaskReport(name, before.label, after.label, found, after.root, is_allowed), form)
-    return BuildError.exit_status if found.is_breaking and not is_allowed else 0
+    report = task_report.TaskReport(name, before.label, after.label, found, after.root, is_allowed)
+    print_report(report, form)
+    return BuildError.exit_status if report.fails else 0
 
 
 def can_deploy_with_reader(

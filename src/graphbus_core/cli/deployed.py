@@ -211,13 +211,24 @@ def _deployment_as_document(deployment: Deployment) -> dict[str, Any]:
 
 
 class _Answer(NamedTuple):
-    """What the builds in an environment say about a deploy: each component, and the comparison with it."""
+    """What the builds in an environment say about a deploy: each component, and the comparison with it.
+
+    Attributes:
+        is_forced: Breaks are allowed.
+        is_strict: What is not known fails.
+    """
 
     environment: str
     component: str
     asked: tuple[tuple[Deployment, Builds], ...]
     root: str
     is_forced: bool
+    is_strict: bool
+
+    @property
+    def fails(self) -> bool:
+        """True if the command fails."""
+        return bool(self.is_strict and self.unknown) or not (self.is_yes or self.is_forced)
 
     @property
     def is_yes(self) -> bool:
@@ -243,7 +254,12 @@ class _Answer(NamedTuple):
 @_READER
 @click.option("--allow-unrecorded", is_flag=True, help="Do not fail if nothing was recorded yet.")
 @click.option("--allow-breaking", is_flag=True, help="Do not fail for messages that break.")
-@click.option("--strict", "is_strict", is_flag=True, help="Also fail if it is not known whether messages break.")
+@click.option(
+    "--strict",
+    "is_strict",
+    is_flag=True,
+    help="Also fail if it is not known whether messages break, which --allow-breaking does not allow.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(
     "--format",
@@ -290,16 +306,15 @@ def can_deploy(
                 "GBE110", message=message, command="graphbus contract can-deploy", purpose="see its options"
             )
         report = can_deploy_with_reader(reader, state, paths, [each.found for each in recorded], component)
-        print_report(report._replace(is_allowed=allow_breaking), form)
-        is_doubtful = is_strict and not report.found.is_known
-        return _FAILED if is_doubtful or (report.found.is_breaking and not allow_breaking) else 0
+        report = report._replace(is_allowed=allow_breaking, is_strict=is_strict)
+        print_report(report, form)
+        return _FAILED if report.fails else 0
     new = read_state(state, paths)
     deploy = _Deploy(new, new.messages, component, only)
-    answer = _Answer(
-        environment, component, tuple((each, deploy.compare(each)) for each in recorded), new.root, allow_breaking
-    )
+    asked = tuple((each, deploy.compare(each)) for each in recorded)
+    answer = _Answer(environment, component, asked, new.root, allow_breaking, is_strict)
     _print_answer(answer, form)
-    return _FAILED if (is_strict and answer.unknown) or not (answer.is_yes or allow_breaking) else 0
+    return _FAILED if answer.fails else 0
 
 
 class _Deploy(NamedTuple):
@@ -370,15 +385,19 @@ def _answer_lines(answer: _Answer) -> Iterator[str]:
         yield f"{style('✓', 'good')} It can be deployed to {environment}: nothing breaks between it and {count} there."
     else:
         yield f"{style('✗', 'bad')} It cannot be deployed to {environment}: messages would break."
+    if answer.is_strict and answer.unknown:
+        what = pluralize(answer.unknown, "edge or place", "edges or places")
+        yield f"{style('✗', 'bad')} --strict fails for {what} that could not be compared."
 
 
 def _answer_as_document(answer: _Answer) -> dict[str, Any]:
-    """Return the answer for `--json`; `can_deploy` is null if the component is not recorded."""
+    """Return the answer for `--json`; `can_deploy` is null if the component is not recorded, or if --strict fails."""
     is_recorded = any(each.found.component == answer.component for each, _ in answer.asked)
+    is_known = is_recorded and not (answer.is_strict and answer.unknown)
     return {
         "environment": answer.environment,
         "component": answer.component,
-        "can_deploy": answer.is_yes if is_recorded or not answer.is_yes else None,
+        "can_deploy": answer.is_yes if is_known or not answer.is_yes else None,
         "unknown": answer.unknown,
         "compared": [
             {**_deployment_as_document(each), **both_ways_report.as_document(builds.found)}

@@ -44,6 +44,7 @@ class TaskReport(NamedTuple):
         found: The comparison.
         root: The folder of the new state on disk; empty for a revision.
         is_allowed: Breaks are no errors.
+        is_strict: What is not known fails.
     """
 
     reader: str
@@ -52,6 +53,13 @@ class TaskReport(NamedTuple):
     found: TaskComparison
     root: str = ""
     is_allowed: bool = False
+    is_strict: bool = False
+
+    @property
+    def fails(self) -> bool:
+        """True if the command fails."""
+        is_doubtful = self.is_strict and not self.found.is_known
+        return is_doubtful or (self.found.is_breaking and not self.is_allowed)
 
     def place(self, span: SourceSpan, *, is_new: bool) -> str:
         """Return a place as `path:line`, in the new state relative to the working directory."""
@@ -151,6 +159,8 @@ def _summary_lines(report: TaskReport) -> Iterator[str]:
     else:
         yield f"{mark} {extent}: each build can handle the messages of the other one{doubt}."
     yield from _unknown_lines(report)
+    if report.is_strict and not found.is_known:
+        yield f"{style('✗', 'bad')} --strict fails for what is not known."
 
 
 def _count_sends(messages: Messages) -> int:
