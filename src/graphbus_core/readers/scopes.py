@@ -178,6 +178,12 @@ def read_module(text: bytes, path: str) -> Module:
     return module
 
 
+def defaults_of(of: ast.arguments) -> dict[ast.arg, ast.expr]:
+    """Return parameter -> its default, for those that have one."""
+    pairs = [*zip(reversed((*of.posonlyargs, *of.args)), reversed(of.defaults), strict=False)]
+    return dict(pairs) | {each: value for each, value in zip(of.kwonlyargs, of.kw_defaults, strict=True) if value}
+
+
 def _parse(text: bytes, path: str) -> ast.Module:
     """Parse a file; one that this Python cannot parse once more without the syntax of newer versions, line by line the same."""
     try:

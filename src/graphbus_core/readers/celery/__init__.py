@@ -21,7 +21,7 @@ from graphbus_core.model.agent import SourceSpan
 from graphbus_core.readers.celery.evaluate import Evaluator
 from graphbus_core.readers.celery.sends import Send, Sends
 from graphbus_core.readers.celery.values import SOMETHING, ModuleValue, NamedTask, Task, Text, Value
-from graphbus_core.readers.scopes import Binding, Imported, Module
+from graphbus_core.readers.scopes import Binding, Imported, Module, defaults_of
 from graphbus_core.readers.seam import Project
 from graphbus_core.schema.types import ANY, UNKNOWN, Field, Type
 
@@ -306,20 +306,17 @@ def _takes(task: Task) -> dict[str, Any]:
     node = task.scope.node if task.scope else None
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return {"takes_rest": True}
-    given = node.args
+    given, defaults = node.args, defaults_of(node.args)
     named = [*((each, f"{each.arg} /") for each in given.posonlyargs), *((each, each.arg) for each in given.args)]
-    defaults = [False] * (len(named) - len(given.defaults)) + [True] * len(given.defaults)
-    by_position = [*zip(named, defaults, strict=True)][task.is_bound :]
-    only_by_name = [
-        ((each, each.arg), value is not None) for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    ]
-    fields = tuple(Field(name, ANY, not has_default) for (_, name), has_default in (*by_position, *only_by_name))
+    by_position = named[task.is_bound :]
+    every = [*by_position, *((each, each.arg) for each in given.kwonlyargs)]
+    fields = tuple(Field(name, ANY, each not in defaults) for each, name in every)
     return {
         "wanted": Type("record", fields=fields),
-        "positions": tuple(name for (_, name), _ in by_position),
+        "positions": tuple(name for _, name in by_position),
         "is_closed": given.kwarg is None,
         "takes_rest": given.vararg is not None,
-        "reads": {name: _span_of(each, task.span.path) for (each, name), _ in (*by_position, *only_by_name)},
+        "reads": {name: _span_of(each, task.span.path) for each, name in every},
     }
 
 

@@ -45,7 +45,7 @@ from graphbus_core.readers.celery.values import (
     Values,
 )
 from graphbus_core.readers.packages import Packages
-from graphbus_core.readers.scopes import Binding, FunctionNode, Imported, Module, Point, Scope, read_module
+from graphbus_core.readers.scopes import Binding, FunctionNode, Imported, Module, Point, Scope, defaults_of, read_module
 from graphbus_core.readers.seam import Project
 
 _CANVASES = (Signature, Chain, Group, Chord)
@@ -119,9 +119,13 @@ class Evaluator:
 
     def _of_joinedstr(self, node: ast.JoinedStr, point: Point) -> Values:
         """Return the text of an f-string whose parts are all known."""
-        parts = [each.value if isinstance(each, ast.FormattedValue) else each for each in node.values]
-        texts = [self.text(each, point) for each in parts]
-        return (Text("".join(texts)),) if all(texts) else ()
+        parts = [self.values(each, point) for each in node.values]
+        texts = [each[0].text for each in parts if len(each) == 1 and isinstance(each[0], Text)]
+        return (Text("".join(texts)),) if len(texts) == len(parts) else ()
+
+    def _of_formattedvalue(self, node: ast.FormattedValue, point: Point) -> Values:
+        """Return the value in braces, unless a conversion or a format changes its text."""
+        return self.values(node.value, point) if node.conversion in (-1, ord("s")) and not node.format_spec else ()
 
     def _of_dict(self, node: ast.Dict, point: Point) -> Values:
         return (Entries(tuple(zip(node.keys, node.values, strict=True)), point),)
@@ -240,10 +244,7 @@ class Evaluator:
         """Return what a parameter is by its annotation, an application, and what it may be by its default, a task."""
         if scope.at is None or not isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             return ()
-        of = scope.node.args
-        named = [*zip(reversed((*of.posonlyargs, *of.args)), reversed(of.defaults), strict=False)]
-        named += [(each, value) for each, value in zip(of.kwonlyargs, of.kw_defaults, strict=True) if value]
-        default = next((value for each, value in named if each is node), None)
+        default = defaults_of(scope.node.args).get(node)
         known = [each for each in self.values(node.annotation, scope.at) if self._is_app_class(each)]
         return *(App() for _ in known), *(each for each in self.values(default, scope.at) if isinstance(each, Task))
 

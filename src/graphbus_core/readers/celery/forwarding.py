@@ -6,10 +6,12 @@ import ast
 from copy import deepcopy
 from typing import NamedTuple
 
-from graphbus_core.readers.scopes import Scope
+from graphbus_core.readers.scopes import Scope, defaults_of
 
 _UNKNOWN = ast.Name("", ast.Load())
 """An expression of which nothing is known: no scope binds this name."""
+_LITERALS = (ast.Constant, ast.Tuple, ast.List, ast.Dict)
+"""Defaults that are the same everywhere."""
 
 
 class Forwarding(NamedTuple):
@@ -46,7 +48,8 @@ def forward(call: ast.Call, scope: Scope) -> Forwarding | None:
     if (len(call.args) > len(named) and not of.vararg) or (rest and not of.kwarg):
         return None
     given: dict[str, ast.expr] = dict.fromkeys(every, _UNKNOWN)
-    given |= {} if any(each.arg is None for each in rest) else _defaults(of)
+    if not any(each.arg is None for each in rest):
+        given |= {each.arg: value for each, value in defaults_of(of).items() if isinstance(value, _LITERALS)}
     given |= {each.arg: each.value for each in call.keywords if each.arg in every}
     given |= dict(zip(named, call.args, strict=False))
     if of.vararg:
@@ -55,14 +58,6 @@ def forward(call: ast.Call, scope: Scope) -> Forwarding | None:
         keys: list[ast.expr | None] = [None if each.arg is None else ast.Constant(each.arg) for each in rest]
         given[of.kwarg.arg] = ast.Dict(keys, [each.value for each in rest])
     return Forwarding(scope, given)
-
-
-def _defaults(of: ast.arguments) -> dict[str, ast.expr]:
-    """Return parameter -> its default, if that is the same everywhere."""
-    pairs = [*zip(reversed((*of.posonlyargs, *of.args)), reversed(of.defaults), strict=False)]
-    pairs += [(each, value) for each, value in zip(of.kwonlyargs, of.kw_defaults, strict=True) if value]
-    literals = (ast.Constant, ast.Tuple, ast.List, ast.Dict)
-    return {each.arg: value for each, value in pairs if isinstance(value, literals)}
 
 
 def _names(decorators: list[ast.expr]) -> set[str]:
