@@ -225,6 +225,18 @@ def test_no_repository_no_commit_and_no_reader_are_told(
     assert (status, "there is no git repository with a working tree here" in text) == (2, True)
 
 
+def test_a_shallow_clone_says_that_it_lacks_the_common_ancestor(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(repository, "checkout", "-qb", "feature")
+    commit_files(repository, CHANGED)
+    git(tmp_path, "clone", "-q", "--depth", "1", "--no-single-branch", f"file://{repository}", "shallow")
+    monkeypatch.chdir(tmp_path / "shallow")
+    status, text = compared(capsys, "main")
+    assert status == 3
+    assert "origin/main, whose common ancestor with HEAD this shallow clone does not have (" in text
+
+
 def test_a_shallow_clone_says_that_it_is_one(
     repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,7 +213,7 @@ def merge_base(repository: Repository, name: str) -> tuple[str, str]:
     if status:
         is_cut = repository.is_shallow()
         why = (
-            "to which this shallow clone lacks the commits from HEAD"
+            "whose common ancestor with HEAD this shallow clone does not have"
             if is_cut
             else "which has no commit in common with HEAD"
         )
