@@ -153,6 +153,7 @@ class Sends:
                 self._read_passed_on(node, point)
         elif isinstance(node.func, ast.Call | ast.BinOp):
             self._read_called_canvas(node, point)
+            self._read_passed_on(node, point)
         elif name == "partial" and node.args:
             self._read_partial(node, point, SOMETHING)
         elif name == "dict" and {"task", "schedule"} <= {each.arg for each in node.keywords}:
