@@ -220,6 +220,7 @@ export interface SourceText {
 export interface DeadLetterList {
   letters: Array<DeadLetter>;
   total: number;
+  counted: number;
   may_replay: boolean;
   note: string;
 }

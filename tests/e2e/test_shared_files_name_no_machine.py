@@ -34,7 +34,7 @@ SCRIPTED_MODEL = """
     elif task == "propose" and agent == "OrderService" and "You proposed" not in prompt:
         total = "def total(self, prices: list) -> float:\\n    "
         propose("Sum", "OrderService.total", total + "return float(sum(prices))\\n")
-        broken = "if prices:\\n        raise ValueError(__file__)\\n    return float(len(prices))\\n"
+        broken = "if len(prices) > 1:\\n        raise ValueError(__file__)\\n    return float(len(prices))\\n"
         propose("Break", "OrderService.total", total + broken)
     elif task == "propose" and agent == "OrderService" and "sum(prices)" in prompt:
         total = "def total(self, prices: list) -> float:\\n    odd = sum(prices)\\n    return float(odd)\\n"

@@ -47,7 +47,9 @@ def site() -> Iterator[ViewSite]:
         started.answers |= {
             f"event/{DEAD[0].event_id}": stories.tree_of(ORDERS, DEAD[0].event_id),
             "source/Payments.on_accepted": stories.SOURCE,
-            "dead-letters": m.DeadLetterList(letters=LETTERS, total=len(LETTERS), may_replay=True),
+            "dead-letters": m.DeadLetterList(
+                letters=LETTERS, total=len(LETTERS), counted=len(LETTERS), may_replay=True
+            ),
             "negotiation": stories.negotiation(),
             "compare": stories.COMPARISON,
         }
@@ -415,7 +417,7 @@ def test_a_dead_letter_is_replayed_after_a_question(site: ViewSite, go: Go) -> N
 def test_without_the_token_nothing_is_replayed_and_no_payload_is_shown(site: ViewSite, go: Go) -> None:
     site.answers |= {
         "graph": stories.shop(origin(may_replay=False, has_payloads=False)),
-        "dead-letters": m.DeadLetterList(letters=LETTERS, total=len(LETTERS), may_replay=False),
+        "dead-letters": m.DeadLetterList(letters=LETTERS, total=2, counted=2, may_replay=False),
     }
     went = opens(site, go, "letters")
     assert went.page.locator("#replay-all").is_disabled()

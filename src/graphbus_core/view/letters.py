@@ -36,11 +36,20 @@ def find_places(handler: str, letters: Sequence[StoredLetter], records: Records)
 
 
 def list_letters(
-    letters: Sequence[StoredLetter], *, root: str | Path, may_replay: bool, note: str = ""
+    letters: Sequence[StoredLetter], *, root: str | Path, may_replay: bool, note: str = "", counted: int | None = None
 ) -> DeadLetterList:
-    """Return these letters as the page lists them, the newest first; places are relative to the project at `root`."""
+    """Return these letters as the page lists them, the newest first; places are relative to the project at `root`.
+
+    `counted` as in `DeadLetterList`; None: ticks count the letters themselves.
+    """
     shown = sorted((show_letter(each.letter, root, each.replays) for each in letters), key=lambda each: -each.at)
-    return DeadLetterList(letters=tuple(shown[:MOST_LETTERS]), total=len(shown), may_replay=may_replay, note=note)
+    return DeadLetterList(
+        letters=tuple(shown[:MOST_LETTERS]),
+        total=len(shown),
+        counted=len(shown) if counted is None else counted,
+        may_replay=may_replay,
+        note=note,
+    )
 
 
 def letter_id(letter: BusLetter) -> str:

@@ -169,7 +169,13 @@ class GraphSource(ProjectSource):
 
     def dead_letters(self, *, is_trusted: bool) -> DeadLetterList:
         """Return the dead letters that are kept, newest first."""
-        return list_letters(self.letters(), root=self.root, may_replay=is_trusted)
+        counted, letters = -1, []
+        for _ in range(3):  # until none has come while they were read
+            before, counted = counted, self._graph.bus.statistics().dead_letters
+            if counted == before:
+                break
+            letters = self.letters()
+        return list_letters(letters, root=self.root, may_replay=is_trusted, counted=counted)
 
     def letters(self) -> list[StoredLetter]:
         """Return the letters of the bus and those of the file that the bus does not have, each once."""

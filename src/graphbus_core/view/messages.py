@@ -408,10 +408,14 @@ class SourceText(Message, frozen=True, kw_only=True):
 
 
 class DeadLetterList(Message, frozen=True, kw_only=True):
-    """The dead letters that are kept, newest first, `total` of them; `may_replay` as in `Origin`."""
+    """The dead letters that are kept, newest first, `total` of them; `may_replay` as in `Origin`.
+
+    `counted` is what `Tick.dead_letters` was when they were read, so that the page counts on from there.
+    """
 
     letters: tuple[DeadLetter, ...]
     total: int
+    counted: int = 0
     may_replay: bool
     note: str = ""
 

@@ -193,7 +193,7 @@ OLD_BODY = 'self.seen[event["id"]] = [line["text"] for line in event["lines"]]'
     [
         ('self.seen[event["id"]] = [line["text"].text for line in event["lines"]]', "G8.raises"),
         ('self.seen[event["id"]] = {}["a" + str(event["id"])], [line["text"] for line in event["lines"]]', "G8.raises"),
-        ('self.seen[event["id"]] = self._words(event["id"], event["lines"]["text"])', "G8.raises"),
+        ('self.seen[event["id"]] = self._words(*[event["id"]] * 2)', "G8.raises"),
         ('self.seen[event["id"]] = [line["text"].upper() for line in event["lines"]]', ""),
         ('self.seen[event["id"]] = [line["text"] * 2.5 for line in event["lines"]]', ""),
         ('self.seen[event["id"] + 1] = [line["text"].strip() for line in event["lines"]]', ""),

@@ -55,7 +55,7 @@ export class LettersView {
     this.#asked = this.app.store.deadLetters;
     return this.app.show(this.body, "dead-letters", "The dead letters are not here", (/** @type {DeadLetterList} */ list) => {
       this.#list = list;
-      this.app.store.letters = { kept: list.total, counted: this.#asked };
+      this.app.store.letters = { kept: list.total, counted: list.counted };
       this.app.invalidate();
       this.#fill(list);
     });
