@@ -29,6 +29,8 @@ from graphbus_core.store import ARTIFACTS, MANIFEST
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
+pytestmark = pytest.mark.measures_children
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 READING = ["check", "contract_diff", "gate", "inspect", "why", "negotiations"]
 TOKEN = "a token for tests that is long enough"

@@ -22,6 +22,8 @@ from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
+pytestmark = pytest.mark.measures_children
+
 AGENTS = """
     from graphbus_core import Event, GraphBusNode, depends_on, schema_method, subscribe
 

@@ -25,6 +25,8 @@ from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
+pytestmark = pytest.mark.measures_children
+
 FILES = {
     "pyproject.toml": '[tool.graphbus]\n[tool.graphbus.llm]\nmodel = "rules"\n[tool.graphbus.gate]\nisolation = "process"\n',
     "agents/__init__.py": "",

@@ -18,7 +18,7 @@ import pytest
 from tests.fakes.browsing import Visit, chromium, needs_browser, visiting
 from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.slow, needs_browser]
+pytestmark = [pytest.mark.slow, needs_browser, pytest.mark.measures_children]
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = ROOT / "examples" / "orders"
 TILL = """

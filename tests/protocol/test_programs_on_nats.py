@@ -28,7 +28,7 @@ from tests.fakes.nats_server import NEWEST, NatsServer
 from tests.protocol import agent
 from tests.protocol.test_sessions import PERL, failures_of, negotiate, shop
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.measures_children]
 __all__ = ["shop"]  # a fixture
 
 
