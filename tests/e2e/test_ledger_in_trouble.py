@@ -20,6 +20,8 @@ from tests.fakes.small_disk import small_disk
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
+pytestmark = pytest.mark.measures_children
+
 AGENTS = """
     import os
     from pathlib import Path

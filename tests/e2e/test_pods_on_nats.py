@@ -30,7 +30,7 @@ from tests.fakes.kubernetes_documents import write_built
 from tests.fakes.nats_server import NEWEST, OLDEST, NatsServer, free_port
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.measures_children]
 CREDENTIALS = "anna:right"
 ORDER = {"order_id": "1", "card": "4711", "lines": [{"sku": "mug", "qty": 2}]}
 

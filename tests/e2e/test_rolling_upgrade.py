@@ -23,7 +23,7 @@ from tests.project_files import write_project
 
 Figure = Callable[[str, object], None]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.measures_children]
 
 AGENTS = """
     from graphbus_core import GraphBusNode, publishes, schema_method, subscribe

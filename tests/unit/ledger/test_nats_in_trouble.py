@@ -19,6 +19,8 @@ from tests.fakes.nats_server import NEWEST, OLDEST, NatsServer
 from tests.fakes.network import Network
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.measures_children
+
 MILL = """
 import asyncio, contextlib, logging, sys
 from graphbus_core.ledger.envelope import Envelope
