@@ -85,7 +85,6 @@ def test_events_wait_in_the_ledger_until_their_agent_runs(bakery: Path, capsys: 
     [
         (["--ledger", "sqlite", "--only", "Till", "--partition", "0"], "only on NATS each has its own"),
         (["--ledger", "nats://127.0.0.1:1/bakery", "--partition", "0"], "it needs --only"),
-        (["--ledger", "nats://127.0.0.1:1/bakery", "--only", "Till", "--partition", "0"], ""),
         (["--ledger", "nats://127.0.0.1:1/bakery", "--only", "Till", "--partition", "1"], "Till has 1 partition,"),
     ],
 )
@@ -95,7 +94,7 @@ def test_a_partition_that_there_is_not_is_refused_before_anything_starts(
 ) -> None:
     assert main(["run", *options, "--call", "Till.balance", "{}"]) != 0
     told = capsys.readouterr().err
-    assert ("[GBE691]" in told) == bool(reason)
+    assert "[GBE691]" in told
     assert reason in told
 
 
