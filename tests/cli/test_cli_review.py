@@ -18,6 +18,8 @@ from graphbus_core.negotiation.session_workspace import PersonDecision, ReviewSh
 from tests.fakes.negotiating_agents import replace_text
 from tests.fakes.typing_person import Person as TypingPerson
 
+pytestmark = pytest.mark.measures_children
+
 DIFF = "--- a/agents/order.py\n+++ b/agents/order.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
 TEXTS = {"agents/order.py": "x = 2\n"}
 

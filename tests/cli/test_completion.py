@@ -19,6 +19,8 @@ from tests.commands import ALL
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
+pytestmark = pytest.mark.measures_children
+
 FILES = {
     "pyproject.toml": "[tool.graphbus]\n",
     "agents/__init__.py": "",

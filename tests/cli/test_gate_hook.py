@@ -17,6 +17,8 @@ from graphbus_core.editing import foreign
 from graphbus_core.editing.gate import check_file, judge_change
 from tests.project_files import write_project
 
+pytestmark = pytest.mark.measures_children
+
 SHOP = """
 from graphbus_core import GraphBusNode, schema_method, subscribe
 

@@ -17,6 +17,8 @@ from graphbus_core.cli import main
 from tests.conftest import Project
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.measures_children
+
 WINGS = ("graphbus_core.compiler", "graphbus_core.negotiation", "graphbus_core.editing", "graphbus_core.cli")
 READY = [
     "[RUNTIME] Loaded 2 agents, 2 topics, 2 subscriptions",

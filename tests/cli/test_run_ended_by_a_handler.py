@@ -14,6 +14,8 @@ from graphbus_core import build_graph
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
+pytestmark = pytest.mark.measures_children
+
 FILES = {
     "pyproject.toml": "[tool.graphbus]\n",
     "agents/__init__.py": "",

@@ -22,7 +22,7 @@ from tests.fakes.http_site import AGENTS, TOKEN, build_site
 from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.measures_children]
 
 LAST_WORDS = """
 

@@ -16,7 +16,7 @@ from graphbus_core.editing.sandboxes.jails import Jail
 from graphbus_core.editing.sandboxes.process import Limits, ProcessSandbox, Sandbox
 from tests.fakes.pausing import comes_true
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.measures_children]
 
 
 class Interrupted(subprocess.Popen[bytes]):

@@ -15,6 +15,8 @@ from graphbus_core.hosting.signals import StopRequested, stop_on_signals, wait_f
 from tests.conftest import Project
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.measures_children
+
 
 class Finalised:
     """Gets the signal while it is taken down: what is raised there is only reported, and goes nowhere."""

@@ -9,7 +9,10 @@ import pytest
 
 from graphbus_core.ledger.processes import has_ended, own_identity
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="identities are known on Linux only")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="identities are known on Linux only"),
+    pytest.mark.measures_children,
+]
 
 
 def test_a_process_has_ended_when_it_was_killed_even_if_nobody_has_waited_for_it() -> None:
