@@ -13,6 +13,7 @@ from graphbus_core.llm.budget import NANO, Amount, Bill, BudgetMeter, current_bi
 from graphbus_core.llm.client import Completion, WorstCase
 from graphbus_core.model.config import Budget
 from graphbus_core.model.messages import Event
+from graphbus_core.model.proposals import CodeChange, GateReport, Proposal
 from graphbus_core.model.spending import Price, Usage
 from graphbus_core.negotiation.asking import (
     AffordableBatch,
@@ -24,8 +25,21 @@ from graphbus_core.negotiation.asking import (
     announce_waiting,
     answer_in_turn,
     answer_question,
+    fail_question,
 )
-from graphbus_core.negotiation.protocol import NegotiationStopped
+from graphbus_core.negotiation.protocol import (
+    AgentQuestion,
+    Arbitrated,
+    AskArbitration,
+    AskEvaluations,
+    AskProposals,
+    AskRepair,
+    Evaluated,
+    GatedProposal,
+    NegotiationStopped,
+    Proposed,
+    Repaired,
+)
 from tests.fakes.negotiating_agents import ScriptedAgent
 from tests.patience import PATIENCE_S
 
@@ -242,3 +256,24 @@ def test_an_answer_beyond_its_worst_case_leaves_room_for_nothing_not_even_for_wh
     with waiting.running() as bill, pytest.raises(ModelError):
         bill.allow_attempt(Amount())
     assert meter.overdraft
+
+
+CHANGE = CodeChange(file_path="a.py", operation="delete_symbol", target="f")
+PROPOSAL = Proposal(proposal_id="P001", round=1, src="Mill", intent="refactor", code_change=CHANGE)
+REPORT = GateReport(proposal_id="P001", passed=False, rungs=())
+
+
+@pytest.mark.parametrize(
+    ("question", "reply"),
+    [
+        (AskAnalysis("Mill"), Analyzed("Mill", failure="gone")),
+        (AskProposals(1, "Mill", 1), Proposed("Mill", failure="gone")),
+        (AskRepair(1, "Mill", PROPOSAL, REPORT), Repaired("P001", None, "gone")),
+        (AskEvaluations(1, "Mill", ()), Evaluated("Mill", (), "gone")),
+        (AskArbitration(1, "Judge", GatedProposal(PROPOSAL, REPORT), ()), Arbitrated("P001", "Judge", None, "gone")),
+    ],
+)
+def test_a_question_that_is_not_asked_has_a_reply_that_says_why(
+    question: AgentQuestion | AskAnalysis, reply: Any
+) -> None:
+    assert fail_question(question, "gone") == reply
