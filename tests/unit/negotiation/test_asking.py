@@ -258,7 +258,7 @@ def test_an_answer_beyond_its_worst_case_leaves_room_for_nothing_not_even_for_wh
     assert meter.overdraft
 
 
-CHANGE = CodeChange(file_path="a.py", operation="delete_symbol", target="f")
+CHANGE = CodeChange(file_path="a.py", target="f", change_type="delete", operation="delete_symbol", base_sha256="")
 PROPOSAL = Proposal(proposal_id="P001", round=1, src="Mill", intent="refactor", code_change=CHANGE)
 REPORT = GateReport(proposal_id="P001", passed=False, rungs=())
 
