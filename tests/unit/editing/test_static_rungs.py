@@ -251,3 +251,50 @@ def test_a_helper_with_two_powers_needs_both(tmp_path: Path) -> None:
     assert code_of(judged(tmp_path, line, powers=Powers(write=("x.txt",)))) == "G3.process"
     assert code_of(judged(tmp_path, line, powers=Powers(processes=True))) == "G3.files"
     assert code_of(judged(tmp_path, line, powers=Powers(write=("x.txt",), processes=True))) == "G5.unverified"
+
+
+# --- what counts as a power -----------------------------------------------------------------------
+
+ITEM = HEAD.replace("class Orders", "class Item:\n    total = 0\n\n\nclass Orders")
+HARMLESS = "G5.unverified"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("x = super", "G3.reflection"),
+        ("x = [getattr]", "G3.reflection"),
+        ("x = self.__class__.total", "G3.reflection"),
+        ("x = type(self).__name__", HARMLESS),
+        ("x = Item.mro()", "G3.reflection"),
+        ('from operator import attrgetter; x = attrgetter(event["x"])(event)', "G3.reflection"),
+        ('from operator import attrgetter; x = attrgetter("total")', HARMLESS),
+        ('self.publish("/Order/Seen", {}, 3, 4)', "G3.node"),
+        ('object.__setattr__(event, "total", 1)', "G3.patch"),
+        ("item = Item(); item.total = 1", HARMLESS),
+        ("Item.total = 1", "G3.patch"),
+        ("event.SYSTEM_PROMPT = 1", "G3.prompt"),
+        ("from lib import names; names.RATES.append(1)", "G3.patch"),
+        ('self.total = event["text"].replace("a", "b")', HARMLESS),
+        ('self.total = event["text"].replace(*event)', "G3.files"),
+        ('self.total = event["text"].replace("a")', "G3.files"),
+        ('self.total = event["text"].format(1 + 2, str(event))', HARMLESS),
+        ('self.total = event["text"].format(event["a"] + 2)', "G3.reflection"),
+        ('self.total = "{0:{1}} and }}".format(1, 2)', HARMLESS),
+        ('self.total = "none".format(event)', HARMLESS),
+        ('self.total = "{0.total}".format(event)', "G3.reflection"),
+        ('self.total = "{".format(event)', HARMLESS),
+        ("x = open(*event)", "G3.files"),
+        ("x = open()", "G3.read"),
+        ('with open("rates.csv") as file: x = file.read()', HARMLESS),
+        ('with open("../rates.csv") as file: x = file.read()', "G3.read"),
+        ('with open("settings.toml") as file: x = file.read()', "G3.read"),
+        ('print("x", sep=",")', HARMLESS),
+        ('import sys; print("x", sep=",", file=sys.stderr)', HARMLESS),
+        ('print("x", file=event)', "G3.files"),
+        ('print("x", **event)', "G3.files"),
+    ],
+)
+def test_one_use_of_a_name_is_a_power_and_another_is_none(tmp_path: Path, line: str, code: str) -> None:
+    write_project(tmp_path, {"lib/__init__.py": "", "lib/names.py": "RATES = []\n"})
+    assert code_of(judged(tmp_path, line, ITEM)) == code
