@@ -147,3 +147,22 @@ def test_a_topic_of_no_mapping_has_a_type(tmp_path: Path) -> None:
     text = "class A(GraphBusNode):\n    def go(self):\n        self.publish(Topic('/All', list[Order]), [1])\n"
     declared, sent = agent(tmp_path, text).publications
     assert (declared.payload, str(declared.type), str(sent.type)) == (None, "list[Order]", "list[int]")
+
+
+@pytest.mark.parametrize(
+    ("made", "kind"),
+    [
+        ('TypedDict("Made", {"sku": str})', "record"),
+        ("list[int]", "list"),
+        ("typing.NewType('Made', int)", "int"),
+        ('TypedDict("Made", fields())', "unknown"),
+        ("make()", "unknown"),
+        ("5", "unknown"),
+        ("[int]", "unknown"),
+    ],
+)
+def test_a_name_has_the_type_that_is_assigned_to_it(tmp_path: Path, made: str, kind: str) -> None:
+    text = f"import typing\nfrom typing import TypedDict\nMade = {made}\n"
+    text += "class A(GraphBusNode):\n    def go(self):\n        self.publish(Topic('/Made', list[Made]), [])\n"
+    declared = agent(tmp_path, text).publications[0]
+    assert [each.kind for each in declared.type.args] == [kind]

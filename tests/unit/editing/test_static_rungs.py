@@ -10,12 +10,14 @@ import pytest
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.gate import Gate, check_encoding, check_source
+from graphbus_core.editing.rungs.contract import check_agents, check_declared
 from graphbus_core.editing.rungs.scope import changed_lines
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.powers import Powers
-from graphbus_core.model.proposals import CodeChange, GateReport, Proposal
+from graphbus_core.model.proposals import CodeChange, GateReport, Proposal, SchemaChange
 from tests.project_files import write_project
+from tests.reading import read_files
 
 Figure = Callable[[str, object], None]
 
@@ -281,9 +283,15 @@ HARMLESS = "G5.unverified"
         ('self.total = event["text"].format(1 + 2, str(event))', HARMLESS),
         ('self.total = event["text"].format(event["a"] + 2)', "G3.reflection"),
         ('self.total = "{0:{1}} and }}".format(1, 2)', HARMLESS),
-        ('self.total = "none".format(event)', HARMLESS),
+        ('self.total = "none".format(event["a"])', HARMLESS),
         ('self.total = "{0.total}".format(event)', "G3.reflection"),
-        ('self.total = "{".format(event)', HARMLESS),
+        ('self.total = "{".format(event["a"])', HARMLESS),
+        ("self.total = self.__class__.__name__", HARMLESS),
+        ('from collections import deque; d = deque(); deque.append(d, event["a"])', HARMLESS),
+        ('self.total = ("a{0}" + "b").format(event["a"])', HARMLESS),
+        ('self.total = ("{0.to" + "tal}").format(event["a"])', "G3.reflection"),
+        ('from collections import namedtuple; P = namedtuple("P", "x, y"); self.total = P(1, 2).y', HARMLESS),
+        ("from types import SimpleNamespace; p = SimpleNamespace(rate=1); p.rate = 2; self.total = p.rate", HARMLESS),
         ("x = open(*event)", "G3.files"),
         ("x = open()", "G3.read"),
         ('with open("rates.csv") as file: x = file.read()', HARMLESS),
@@ -298,3 +306,68 @@ HARMLESS = "G5.unverified"
 def test_one_use_of_a_name_is_a_power_and_another_is_none(tmp_path: Path, line: str, code: str) -> None:
     write_project(tmp_path, {"lib/__init__.py": "", "lib/names.py": "RATES = []\n"})
     assert code_of(judged(tmp_path, line, ITEM)) == code
+
+
+@pytest.mark.parametrize(("module", "code"), [("math", HARMLESS), ("os", "G3.environment")])
+def test_a_name_of_a_star_import_is_judged_as_one_of_its_module(tmp_path: Path, module: str, code: str) -> None:
+    name = {"math": "sqrt", "os": "getpid"}[module]
+    before = HEAD.replace("import json\n", f"import json\nfrom {module} import *\n")
+    assert code_of(judged(tmp_path, f"self.count = {name}({2 if name == 'sqrt' else ''})", before)) == code
+
+
+# --- what becomes of agents and contracts -----------------------------------------------------------
+
+TWO = """from graphbus_core import GraphBusNode
+
+
+class One(GraphBusNode):
+    pass
+
+
+class Two(GraphBusNode):
+    SYSTEM_PROMPT = "Be kind."
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "free", "told"),
+    [
+        ("", "", (), ("", "")),
+        ("class One", "class Three", (), ("G4.agents", "These agents would appear or disappear: One, Three.")),
+        ("class One", "class Three", ("One", "Three"), ("", "")),
+        ("kind", "rude", (), ("G3.prompt", "The prompt of Two would change.")),
+        (
+            "    pass",
+            "    IS_ARBITER = True",
+            (),
+            ("G3.arbiter", "The role as arbiter of One would change."),
+        ),
+    ],
+)
+def test_a_change_of_the_agents_themselves_is_refused(
+    tmp_path: Path, old: str, new: str, free: tuple[str, ...], told: tuple[str, str]
+) -> None:
+    before = read_files(tmp_path / "before", {"agents.py": TWO})
+    refusal = check_agents(before, read_files(tmp_path / "after", {"agents.py": TWO.replace(old, new)}), free)
+    assert ((refusal.code, refusal.message) if refusal else ("", "")) == told
+
+
+@pytest.mark.parametrize(
+    ("declared", "actual", "told"),
+    [
+        ((), ("Stock.count",), ""),
+        (("Stock.count",), (), ""),
+        (("Stock.count",), ("Stock.count",), ""),
+        (
+            ("Stock.count",),
+            ("/Stock/Low", "Stock.count", "Stock.sum"),
+            "These contracts would change, but are not declared: /Stock/Low, Stock.sum.",
+        ),
+    ],
+)
+def test_contracts_that_change_beside_those_declared_are_named(
+    declared: tuple[str, ...], actual: tuple[str, ...], told: str
+) -> None:
+    changes = [tuple(SchemaChange(method=name) for name in names) for names in (declared, actual)]
+    refusal = check_declared(*changes)
+    assert (refusal.message if refusal else "") == told

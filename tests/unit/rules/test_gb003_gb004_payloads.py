@@ -224,6 +224,21 @@ class One(GraphBusNode):
         self.publish("/Stock/Changed", payload)
         return payload
 """,
+    "another topic of the same handler has the key": """
+class One(GraphBusNode):
+    def go(self):
+        self.publish("/Stock/Changed", {"sku": "a", "cuont": 1})
+        self.publish("/Stock/Moved", {"sku": "a", "cuont": 1})
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed", "/Stock/Moved")
+    def on_change(self, event):
+        print(event["cuont"])
+""",
+    "the key is written in two parts": """
+class One(GraphBusNode):
+    def go(self):
+        self.publish("/Stock/Changed", {"sku": "a", "cu" "ont": 1})
+""",
 }
 
 

@@ -311,6 +311,26 @@ class Orders(GraphBusNode):
         return "{orderid}".format(**locals())
 """,
     ),
+    "the parameter means something else as well": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, orderid: str):
+        try:
+            return int(orderid)
+        except ValueError as orderid:
+            return 0
+""",
+    ),
+    "the name is written with a ligature": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"field_id": str})
+    def order(self, \N{LATIN SMALL LIGATURE FI}eldid: str): ...
+""",
+    ),
     "no key is near": ("GB103", OUTPUT + '        return {"status": "ok", "sum": 1.0}\n'),
 }
 

@@ -216,6 +216,25 @@ def test_the_consumers_parameter_is_renamed_with_its_field_and_its_uses(tmp_path
     assert (fix.is_safe, fix.affects) == (False, ("Hello",))
 
 
+DECORATED = '@schema_method(input_schema={"msg": str}, output_schema={"printed": bool})'
+CONSUMERS = {
+    "the schema stands elsewhere": ('@schema_method(INPUT, {"printed": bool})', False),
+    "another decorator is above": (f"@noted\n    {DECORATED}", True),
+    "a called decorator is above": (f'@noted("x")\n    {DECORATED}', True),
+    "the schema is the first argument": ('@schema_method({"msg": str}, {"printed": bool})', True),
+    "the schema comes last": ('@schema_method(output_schema={"printed": bool}, input_schema={"msg": str})', True),
+}
+
+
+@pytest.mark.parametrize(("decorated", "is_fixable"), CONSUMERS.values(), ids=CONSUMERS)
+def test_a_consumer_is_renamed_where_its_schema_is_written(tmp_path: Path, decorated: str, is_fixable: bool) -> None:
+    assert DECORATED in SEED
+    before = read(tmp_path, 'INPUT = {"msg": str}\n' + SEED.replace(DECORATED, decorated))
+    assert only_finding(before, "GB110").is_fixable == is_fixable
+    if is_fixable:
+        assert '"message": str' in text_of(fixed(before, "GB110")).partition("class Printer")[2]
+
+
 @pytest.mark.parametrize("call", ["another name", "no such method"])
 def test_a_call_is_written_as_it_is_declared(tmp_path: Path, call: str) -> None:
     before = read(tmp_path, CALLS_WRONG[call])

@@ -210,6 +210,28 @@ FIXED = {
         STOCK % '{"sku": sku, "level": 1} if line else {"sku": sku, "rest": 3}',
         STOCK % '{"sku": sku, "level": 1} if line else {"sku": sku, "level": 3}',
     ),
+    "an await of what gives nothing": (
+        "GB314",
+        making("async def go(self):", '    await self.publish("/A/Gone", {})'),
+        making("async def go(self):", '    self.publish("/A/Gone", {})'),
+    ),
+    "a message of the constructor where there is an on_start": (
+        "GB316",
+        making(
+            "def __init__(self):",
+            "    super().__init__()",
+            '    self.publish("/A/Made", {})',
+            "def on_start(self):",
+            "    self.n = 1",
+        ),
+        making(
+            "def __init__(self):",
+            "    super().__init__()",
+            "def on_start(self):",
+            "    self.n = 1",
+            '    self.publish("/A/Made", {})',
+        ),
+    ),
     "a key that is written as a number": (
         "GB003",
         listening("def on_low(self, event): self.log('%d', event['rest'])"),
@@ -273,6 +295,22 @@ OPEN = {
         "GB310",
         listening("def on_low(self, msg: str): print(msg)").replace('l": int', 'l": str').replace("l: int", "l: str"),
     ),
+    "the name of the text is bound again": (
+        "GB310",
+        listening("def on_low(self, msg: str):", "    msg = msg.strip()", "    print(msg)")
+        .replace('"sku": str', '"event": str').replace("sku: str", "event: str").replace('"sku": sku', '"event": event'),
+    ),
+    "the result of time.sleep is used": (
+        "GB310", "import time\n" + listening("async def on_low(self, event): print(time.sleep(1))"),
+    ),
+    "the statement is written twice": ("GB322", 'from graphbus_core import Topic\nprint(Topic("Sold"))\nprint(Topic("Sold"))\n'),
+    "a base may have another on_start": (
+        "GB316",
+        making("def __init__(self):", "    super().__init__()", '    self.publish("/A/Made", {})').replace(
+            "class A(GraphBusNode)", "class Base(GraphBusNode):\n    pass\nclass A(Base)"
+        ),
+    ),
+    "other names are imported from there": ("GB319", "from graphbus_core.nodes import Topic, nothing\nprint(Topic, nothing)\n"),
     "the event is used": ("GB321", listening("def on_low(self, event: Event, sku: str): print(event.topic, sku)")),
 }  # fmt: skip
 

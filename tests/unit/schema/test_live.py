@@ -17,7 +17,7 @@ class Order(TypedDict):
 
 
 T = TypeVar("T")
-MANY = TypeAliasType("MANY", list[T], type_params=(T,))  # type: ignore[valid-type]
+MANY = TypeAliasType("MANY", list[T], type_params=(T,))
 PLACED: Any = TypeAliasType("PLACED", Order)
 FAR: Any = PLACED
 for _ in range(60):
@@ -32,7 +32,7 @@ ORDER = Type("record", name="Order", fields=(Field("sku", STR),))
         (PLACED, ORDER),
         (TypeAliasType("AGAIN", PLACED), ORDER),
         (list[PLACED], Type("list", (ORDER,))),
-        (MANY[int], Type("list", (INT,))),  # type: ignore[index]
+        (MANY[int], Type("list", (INT,))),
         (MANY, Type("list", (UNKNOWN,))),
         (TypeAliasType("ANY_OF", tuple, type_params=(TypeVarTuple("Ts"),)), UNKNOWN),
         (FAR, UNKNOWN),

@@ -190,7 +190,7 @@ def _check_awaits(agent: _Agent) -> Iterator[_Found]:
     for home, method in agent.methods if agent.are_bases_known else ():
         if isinstance(method.node, ast.AsyncFunctionDef) and method.body.calls:
             for node, message, hint in check_awaits(method, own, method.node.name in exposed, agent.scope(home)):
-                data = {"instead": hint.partition("`")[2].partition("`")[0]}
+                data = {"instead": hint.rpartition("`")[0].rpartition("`")[2]}
                 yield "GB314", home, node, f"{home.node.name}.{method.node.name} {message}", hint, data
 
 
