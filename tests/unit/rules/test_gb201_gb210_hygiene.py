@@ -144,6 +144,11 @@ def test_no_annotation_is_written_where_dict_means_something_else(tmp_path: Path
     assert not only_finding(read(tmp_path, text), "GB202").is_fixable
 
 
+def test_no_annotation_is_written_where_a_comment_may_hold_the_bracket(tmp_path: Path) -> None:
+    text = PLAIN.replace("def f(self)", "def f(\n        self,\n        y=1,  # one (1)\n    )")
+    assert not only_finding(read(tmp_path, text), "GB202").is_fixable
+
+
 UNCHECKED = """
 class A(GraphBusNode):
     @schema_method({"x": int, "y": float, "z": Foreign}, {"sum": float})

@@ -144,11 +144,10 @@ class UseJudge:
 
     # --- attributes ---------------------------------------------------------------------------
 
-    def judge_attributes(self, place: ExpressionUse) -> None:
-        """Judge `a.b` for every value that `a` may have; do nothing for an expression that is no attribute."""
-        if isinstance(place.node, ast.Attribute):
-            for value in self.file.values(place.node.value, place.scope):
-                self.judge_attribute(value, place.node, place)
+    def judge_attributes(self, node: ast.Attribute, place: ExpressionUse) -> None:
+        """Judge `a.b`, the node of the place, for every value that `a` may have."""
+        for value in self.file.values(node.value, place.scope):
+            self.judge_attribute(value, node, place)
 
     def judge_named_attribute(self, name: str, node: ast.AST, scope: NameScope, value: Value = DATA) -> None:
         """Judge an attribute of `value` that is accessed by a constant name: `getattr(x, "name")` or a class pattern."""
@@ -199,8 +198,6 @@ class UseJudge:
             self._judge_node_attribute(value, node, place)
         elif value.kind in ("symbol", "class") and home.is_method(value.node, name):
             self.notes.sign("G3.patch", f"the method {name} without its object", node, scope)
-        elif value.kind == "class" and name in table.OF_CLASSES:
-            return
         elif not home.has_member(value, name):
             self._judge_unknown_owner(node, place)
 

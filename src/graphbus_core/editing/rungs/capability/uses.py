@@ -140,7 +140,7 @@ class _FileReader:
             return
         place = ExpressionUse(node, scope, use, call)
         self._judge.judge_values(place)
-        self._judge.judge_attributes(place)
+        self._judge.judge_attributes(node, place)
         if node.attr in ("format", "format_map") and call is None:
             self._notes.sign("G3.reflection", f"the use of {node.attr} as a value", node, scope)
 
