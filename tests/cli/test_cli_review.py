@@ -12,7 +12,14 @@ import click
 import pytest
 
 from graphbus_core.cli.review import ConsoleReviewer
-from graphbus_core.model.proposals import Counterexample, GateReport, ProposalEvaluation, RungResult, SchemaChange
+from graphbus_core.model.proposals import (
+    Counterexample,
+    GateReport,
+    ProposalEvaluation,
+    Removal,
+    RungResult,
+    SchemaChange,
+)
 from graphbus_core.negotiation.protocol import GatedProposal
 from graphbus_core.negotiation.session_workspace import PersonDecision, ReviewSheet
 from tests.fakes.negotiating_agents import replace_text
@@ -128,6 +135,48 @@ def test_what_the_votes_rejected_is_shown_without_its_diff() -> None:
     assert person.decide(agreed=None, reason="0 for, 2 against") == PersonDecision("no")
     assert "  rejected: 0 for, 2 against" in person.text
     assert "+x = 2" not in person.text
+
+
+def test_a_long_diff_is_shown_only_on_request() -> None:
+    person = Person("diff", "y")
+    person.decide(diff=DIFF + "+more\n" * 100)
+    asked, shown = person.text.split("  The diff has 105 lines: answer `diff` to see it.")
+    assert "+more" not in asked
+    assert shown.count("+more") == 100
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"reason": "G1: it does not parse"}, "  refused:  your text does not pass: G1: it does not parse"),
+        (
+            {
+                "report": GateReport(
+                    proposal_id="P001",
+                    passed=True,
+                    rungs=(),
+                    removals=(Removal(method="Order.place", lost={"publishes": ("/Mail",)}),),
+                )
+            },
+            "  removes:  Order.place no longer publishes /Mail.",
+        ),
+        ({"diff": ""}, "  The files already contain this change."),
+    ],
+    ids=["an edit was refused", "something is removed", "nothing is changed"],
+)
+def test_what_a_person_should_know_is_in_the_summary(fields: dict[str, Any], line: str) -> None:
+    person = Person("y")
+    person.decide(**fields)
+    assert line in person.text.splitlines()
+
+
+def test_without_a_terminal_there_is_no_reviewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphbus_core.cli.review import console_reviewer
+    from graphbus_core.errors import UsageError
+
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageError, match="GBE148"):
+        console_reviewer(print)
 
 
 # --- edit ------------------------------------------------------------------------------------

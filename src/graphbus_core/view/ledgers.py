@@ -92,15 +92,18 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        Thread(target=self._loop.run_forever, name="graphbus-view-ledger", daemon=True).start()
+        self._thread = Thread(target=self._loop.run_forever, name="graphbus-view-ledger", daemon=True)
+        self._thread.start()
 
     def do(self, work: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine, and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread, and close the loop with its sockets."""
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 class _Seen:

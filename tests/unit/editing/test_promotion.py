@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing.journal import COMMITTING, PREPARING, Journal, Target
+from graphbus_core.editing.journal import COMMITTING, PREPARING, Journal, Target, is_changeable, unchangeable_error
 from graphbus_core.editing.promotion import fate_of, last_session, promote, recover, undo
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import ResolvedBuild
@@ -455,3 +455,75 @@ def test_an_interrupted_change_of_a_project_that_was_moved_is_told_with_what_to_
     assert str(folder) in caught.value.hint
     shutil.rmtree(folder)
     assert recover(there) == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "is_ours"),
+    [("agents/a.py", True), ("../a.py", False), ("agents/./a.py", False), ("/a.py", False), ("tests/test_a.py", False)],
+)
+def test_only_paths_that_a_proposal_may_change_are_changeable(path: str, is_ours: bool) -> None:
+    assert is_changeable(path) == is_ours
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/etc/a.py", "its path is absolute"),
+        ("agents/../a.py", "its path contains `.`, `..` or `//`"),
+        ("agents/notes.txt", "it is not a Python file"),
+        ("tests/test_a.py", "it is protected"),
+        ("agents/none.py", "the project has no such Python file"),
+    ],
+)
+def test_a_file_that_no_proposal_can_change_is_refused_with_the_reason(path: str, reason: str) -> None:
+    error = unchangeable_error(path)
+    assert error.code == "GBE323"
+    assert reason in str(error)
+
+
+def test_an_entry_that_was_changed_cannot_be_read(config: ResolvedBuild) -> None:
+    promote(config, CHANGED, "S001")
+    journal = Journal(config)
+    (folder,) = (path for path in journal.folder.iterdir() if path.is_dir())
+    (folder / "journal.json").write_bytes((folder / "journal.json").read_bytes() + b"\n")
+    with pytest.raises(EditError, match="GBE328"):
+        journal.read(folder)
+
+
+def test_bytes_that_were_changed_in_the_journal_are_not_restored(config: ResolvedBuild) -> None:
+    promote(config, CHANGED, "S001")
+    journal = Journal(config)
+    (folder,) = (path for path in journal.folder.iterdir() if path.is_dir())
+    entry = journal.read(folder)
+    assert journal.content(folder, entry.files[0], 0, "before") == b"a = 1\n"
+    (folder / "before" / "0").write_bytes(b"evil\n")
+    with pytest.raises(EditError, match="GBE328"):
+        journal.content(folder, entry.files[0], 0, "before")
+
+
+def test_what_a_killed_process_left_without_a_state_is_cleared_by_the_next_entry(config: ResolvedBuild) -> None:
+    left = Journal(config).folder / ".0001-S000.new"
+    left.mkdir(parents=True)
+    promote(config, CHANGED, "S001")
+    assert not left.exists()
+    assert now(config) == after()
+
+
+def test_a_file_is_not_put_beside_what_is_gone_or_over_what_somebody_saved(config: ResolvedBuild) -> None:
+    (change, _) = promote(config, CHANGED, "S001")
+    with Folder.at(Path(config.root, "agents")) as folder:
+        target = Target(folder, "a.py", change)
+        beside = Path(config.root, "agents", target.beside)
+        beside.write_bytes(b"mine\n")
+        with pytest.raises(EditError, match="GBE321"):
+            target.put_beside(b"a = 1\n")
+        target.remove_temporary()
+        assert beside.read_bytes() == b"mine\n"
+        beside.unlink()
+        assert target.return_displaced()
+        target.put_beside(b"a = 1\n")
+        target.remove_temporary()
+        assert not beside.exists()
+        Path(config.root, "agents/a.py").unlink()
+        with pytest.raises(FileNotFoundError):
+            target.put_beside(b"a = 1\n")

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from random import Random
+from threading import Lock
+from typing import ClassVar
 
 import pytest
 
+from graphbus_core.simulation import surroundings
 from graphbus_core.simulation.loop import START, RefusedError, SimulationLoop, StuckError
+from graphbus_core.simulation.surroundings import ModuleMemory, controlled_surroundings
 
 Work = Callable[[], Awaitable[object]]
 
@@ -156,3 +160,48 @@ def test_a_refusal_ends_the_simulation_even_if_the_handler_catches_it(loop: Simu
 
     with pytest.raises(RefusedError):
         loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize(
+    ("event", "arguments", "named"),
+    [
+        ("open", ("orders.txt", "w"), ["Shop.on_order uses a file (orders.txt)"]),
+        ("open", ("orders.txt", "rb+"), ["Shop.on_order uses a file (orders.txt)"]),
+        ("open", ("orders.txt", "r"), []),
+        ("open", ("orders.txt", None), []),
+        ("sqlite3.connect", ("shop.db",), ["Shop.on_order uses a database (shop.db)"]),
+        ("import", ("json",), []),
+    ],
+)
+def test_what_a_handler_writes_is_named_while_a_simulation_runs(
+    loop: SimulationLoop, event: str, arguments: tuple[object, ...], named: list[str]
+) -> None:
+    """The audit hook is called as Python calls it, but so that its lines are measured."""
+    with controlled_surroundings(loop, Random(1)):
+        surroundings._audit(event, arguments)  # nothing runs
+        assert list(loop.named) == []
+        loop.here = Process()
+        surroundings._audit(event, arguments)
+    surroundings._audit(event, arguments)  # the simulation is over
+    assert list(loop.named) == named
+
+
+@pytest.mark.parametrize(("event", "what"), [("socket.connect", "a socket"), ("os.fork", "another process")])
+def test_what_leaves_the_simulation_is_refused(loop: SimulationLoop, event: str, what: str) -> None:
+    with controlled_surroundings(loop, Random(1)):
+        loop.here = Process()
+        with pytest.raises(RefusedError, match=what):
+            surroundings._audit(event, ("",))
+
+
+def test_what_cannot_be_copied_stays_and_the_rest_is_restored() -> None:
+    class Shelf:
+        locks: ClassVar[list[object]] = [Lock()]
+        mugs: ClassVar[list[int]] = [1]
+
+    memory, locks, mugs = ModuleMemory([Shelf]), Shelf.locks, Shelf.mugs
+    locks.append(2)
+    mugs.append(2)
+    memory.restore()
+    assert (len(Shelf.locks), Shelf.mugs) == (2, [1])
+    assert Shelf.mugs is mugs
