@@ -364,6 +364,51 @@ def test_a_file_that_changed_meanwhile_is_left_alone(shop: Path) -> None:
         write_fixes(fixed)
 
 
+def test_a_file_that_leads_out_of_the_project_is_left_alone(
+    shop: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from graphbus_core import settings
+    from graphbus_core.cli.check import CheckOptions, apply_safe_fixes, write_fixes
+    from graphbus_core.compiler.project import Project
+    from graphbus_core.errors import EditError
+    from graphbus_core.model.config import BuildConfig
+
+    fixed = apply_safe_fixes(
+        Project.read(settings.resolve_build(BuildConfig(paths=("agents",)))), CheckOptions(), {"agents/listener.py"}
+    )
+    assert list(fixed.files) == ["agents/listener.py"]
+    outside = tmp_path_factory.mktemp("outside") / "listener.py"
+    path = shop / "agents/listener.py"
+    before = path.read_bytes()
+    path.rename(outside)
+    path.symlink_to(outside)
+    with pytest.raises(EditError, match="GBE322"):
+        write_fixes(fixed)
+    assert outside.read_bytes() == before
+
+
+@pytest.mark.parametrize(("files", "status", "said"), [(FILES, 3, "GB003"), (CLEAN, 0, "")], ids=["broken", "clean"])
+def test_a_strict_check_prints_only_if_it_fails(
+    files: dict[str, str], status: int, said: str, *, project: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from graphbus_core.cli.check import check_strictly
+
+    root = project(files)
+    assert check_strictly((str(root / "agents"),)) == status
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err
+    assert bool(shown.err) == bool(status)
+
+
+def test_a_diff_tells_of_files_that_cannot_be_read(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop / "agents/broken.py").write_text("def (:\n")
+    assert main(["check", "agents", "--diff"]) == 3
+    shown = capsys.readouterr()
+    assert "+    def note(self, text: str, log=None):" in shown.out
+    assert "agents/broken.py" in shown.err
+
+
 def test_no_code_of_the_project_is_run(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shop / "agents/trap.py").write_text("from graphbus_core import GraphBusNode\nraise SystemExit('imported')\n")
     assert main(["check", "agents"]) == 3

@@ -60,21 +60,21 @@ class Terminal:
 
     def __init__(self, root: Path, programs: Path) -> None:
         self.root = root
-        self._programs = programs
+        self.programs = programs
         self._notes = programs / NOTES
         self.variables: dict[str, str] = {}
         for name in ("sed",):
             (programs / name).symlink_to(Path("/usr/bin" if Path(f"/usr/bin/{name}").exists() else "/bin") / name)
 
     def install(self, name: str) -> None:
-        path = self._programs / name
+        path = self.programs / name
         path.write_text(ENGINE)
         path.chmod(0o755)
 
     def type(self, *words: str) -> subprocess.CompletedProcess[str]:
         self._notes.unlink(missing_ok=True)
         kept = {name: value for name, value in os.environ.items() if name.startswith("COV")}
-        env = {**kept, "PATH": str(self._programs), "NOTES": str(self._notes), **self.variables}
+        env = {**kept, "PATH": str(self.programs), "NOTES": str(self._notes), **self.variables}
         command = [sys.executable, "-m", "graphbus_core", "docker", *words]
         return subprocess.run(
             command, cwd=self.root, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
@@ -82,7 +82,7 @@ class Terminal:
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """The same in a group of its own, and do not wait."""
-        env = {"PATH": str(self._programs), "NOTES": str(self._notes), **self.variables}
+        env = {"PATH": str(self.programs), "NOTES": str(self._notes), **self.variables}
         command = [sys.executable, "-m", "graphbus_core", "docker", *words]
         return subprocess.Popen(
             command, cwd=self.root, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -139,6 +139,30 @@ def test_the_document_of_a_build_without_an_engine_comes_with_the_status(
     assert (document["is_built"], document["files"]["Dockerfile"]) == (False, "new")
 
 
+def test_an_engine_on_path_builds_the_image(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    terminal.install("podman")
+    for name, value in {"PATH": str(terminal.programs), "NOTES": str(terminal.programs / NOTES)}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["docker", "build", "--tag", "shop:2"]) == 0
+    assert capfd.readouterr().out.endswith("built        shop:2\n")
+    assert (terminal.programs / NOTES).read_text().splitlines()[-1] == "podman build --format docker --tag shop:2 ."
+    monkeypatch.setenv("SILENT", "1")
+    assert main(["docker", "build"]) == 8
+    said = capfd.readouterr().err
+    assert "[GBE715]" in said
+    assert "Cannot connect to the engine" in said
+
+
+def test_a_list_of_requirements_that_is_no_text_is_refused(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop / "pins.txt").write_bytes(b"\xff\xfe")
+    assert main(["docker", "build", "--no-build", "--requirements", "pins.txt"]) == 8
+    said = capsys.readouterr().err
+    assert "[GBE714]" in said
+    assert "it is not UTF-8 text" in said
+
+
 def test_only_what_a_run_needs_is_let_through(shop: Path) -> None:
     assert main(["docker", "build", "--no-build"]) == 0
     ignored = (shop / ".dockerignore").read_text().splitlines()
@@ -192,6 +216,8 @@ A_REFUSAL_HAS_ITS = [
     (["--base", "python:3.13"], 8, "GBE712"),
     (["--requirements", "nowhere.txt"], 8, "GBE714"),
     (["--include", "/etc/hostname"], 8, "GBE714"),
+    (["--include", "."], 8, "GBE714"),
+    (["--tag", "shop@sha256:" + "0" * 64], 8, "GBE703"),
     (["--base", "a", "--python", "3.12"], 2, "GBE132"),
     (["--run"], 8, "GBE704"),
     (["--engine", "podman"], 8, "GBE704"),

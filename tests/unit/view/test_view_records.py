@@ -238,3 +238,29 @@ def test_a_trace_tells_what_was_appended_and_when_it_is_another_file(tmp_path: P
     in_a_file([traced(4)], tmp_path)
     assert growth.look().is_other_file
     assert growth.look() == Appended()
+
+
+def test_a_page_is_searched_for_only_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [traced(number, correlation_id="f" * 32, causation_id="e" * 32, topic="/Other") for number in range(3, 60)]
+    records = in_a_file([traced(1), traced(2), *others], tmp_path)
+    monkeypatch.setattr(trace_file, "_MOST_SEARCHED", 2000)
+    page = records.page(Query(topic="/Nowhere"))
+    assert page.deliveries == ()
+    assert page.has_older
+    assert "there may be more further away" in page.note
+
+
+def test_what_is_damaged_in_a_trace_is_left_out_of_a_comparison(tmp_path: Path) -> None:
+    records = in_a_file([traced(1)], tmp_path)
+    with (tmp_path / "trace.jsonl").open("ab") as file:
+        file.write(b'{"torn":\n' + msgspec.json.encode(traced(2)) + b"\n")
+    assert [each.event_id[-1] for each in records.all()] == ["1", "2"]
+
+
+def test_deliveries_that_only_mention_a_tree_are_not_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = f"{1:032x}"
+    mention = [traced(n, correlation_id="f" * 32, causation_id="", error=f"after {root}") for n in range(3, 9)]
+    records = in_a_file([traced(1), traced(2), *mention, traced(9)], tmp_path)
+    assert [each.delivery.event_id[-1] for each in records.tree(root)] == ["1", "2", "9"]
+    monkeypatch.setattr(trace_file, "_AROUND_EVENT", 500)
+    assert [each.delivery.event_id[-1] for each in records.tree(root)] == ["9"]

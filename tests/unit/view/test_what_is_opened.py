@@ -119,6 +119,14 @@ def test_a_session_without_its_transcript_shows_its_outcome(shop: Path) -> None:
     assert [(vote.evaluator, vote.decision) for vote in case.votes] == [("Stock", "accept")]
 
 
+def test_a_session_with_its_transcript_shows_what_is_written_there(shop: Path) -> None:
+    record = msgspec.structs.replace(load_session(shop / ".graphbus"), session="S002")
+    payload = {"proposal": {"proposal_id": "P007", "round": 1, "src": "Stock", "intent": "fix it"}}
+    save_session(shop / ".graphbus", record, (TranscriptEvent(topic="/Negotiation/Proposed", payload=payload),))
+    picture = show_session(shop / ".graphbus", "")
+    assert (picture.session, picture.note, [case.id for case in picture.proposals]) == ("S002", "", ["P007"])
+
+
 def test_a_folder_without_sessions_says_how_one_is_begun(tmp_path: Path) -> None:
     picture = show_session(tmp_path, "")
     assert (picture.state, picture.proposals) == ("none", ())
