@@ -527,3 +527,61 @@ def test_a_file_is_not_put_beside_what_is_gone_or_over_what_somebody_saved(confi
         Path(config.root, "agents/a.py").unlink()
         with pytest.raises(FileNotFoundError):
             target.put_beside(b"a = 1\n")
+
+
+def test_a_later_save_keeps_its_place_and_the_version_beside_it_stays(config: ResolvedBuild) -> None:
+    (change, _) = promote(config, CHANGED, "S001")
+    path = Path(config.root, "agents/a.py")
+    with Folder.at(path.parent) as folder:
+        target = Target(folder, "a.py", change)
+        beside = path.with_name(target.beside)
+        beside.write_bytes(b"earlier\n")
+        path.write_bytes(b"later\n")
+        assert not target.return_displaced()
+        assert (path.read_bytes(), beside.read_bytes()) == (b"later\n", b"earlier\n")
+        path.write_bytes(CHANGED["agents/a.py"][1])
+        assert target.return_displaced()
+        assert path.read_bytes() == b"earlier\n"
+
+
+def test_a_link_in_place_of_a_file_is_another_version(config: ResolvedBuild) -> None:
+    (change, _) = promote(config, CHANGED, "S001")
+    path = Path(config.root, "agents/a.py")
+    path.unlink()
+    with Folder.at(path.parent) as folder:
+        target = Target(folder, "a.py", change)
+        assert target.state() == "missing"
+        path.symlink_to("b.py")
+        assert target.state() == "other"
+        assert target.state("b.py") == "other"
+
+
+def test_a_file_that_is_saved_while_it_is_taken_back_stays(
+    config: ResolvedBuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (change, _) = promote(config, CHANGED, "S001")
+    path, really = Path(config.root, "agents/a.py"), Folder.exchange
+
+    def saved_before(folder: Folder, one: str, other: str) -> bool:
+        monkeypatch.setattr(Folder, "exchange", really)
+        by_rename(path, b"mine\n")
+        return really(folder, one, other)
+
+    with Folder.at(path.parent) as folder:
+        monkeypatch.setattr(Folder, "exchange", saved_before)
+        assert not Target(folder, "a.py", change).take_old(b"a = 1\n")
+    assert path.read_bytes() == b"mine\n"
+
+
+@pytest.mark.parametrize("name", ["journal.json", "seal"])
+def test_an_entry_whose_files_are_gone_or_links_is_not_ours(config: ResolvedBuild, name: str) -> None:
+    promote(config, CHANGED, "S001")
+    journal = Journal(config)
+    (folder,) = (path for path in journal.folder.iterdir() if path.is_dir())
+    kept = (folder / name).rename(folder / "kept")
+    with pytest.raises(EditError, match="GBE328"):
+        journal.read(folder)
+    (folder / name).symlink_to(kept)
+    with pytest.raises(EditError, match="GBE328"):
+        journal.read(folder)
+    assert journal.done() == []

@@ -109,3 +109,37 @@ def test_a_file_with_anything_in_it_is_a_refusal_and_no_crash(kept: Path, reader
     (kept / reader.name).write_bytes(data)
     with pytest.raises(GraphBusError):
         reader.read(kept)
+
+
+@pytest.mark.parametrize(
+    ("start", "ending", "told"),
+    [
+        ({"is_reviewed": True}, {}, "a person decided on its changes"),
+        ({}, {"reason": "manual", "detail": "Ctrl-C"}, "it did not finish (Ctrl-C)"),
+        ({}, {"reason": "error", "detail": "no answer"}, "it did not finish (no answer)"),
+        ({}, {"reason": "budget", "detail": "max_seconds is 9"}, "it was stopped by `max_seconds`"),
+    ],
+)
+def test_a_session_whose_course_was_not_recorded_is_not_replayed(
+    kept: Path, start: dict[str, Any], ending: dict[str, Any], told: str
+) -> None:
+    path = kept / "negotiation.lock"
+    document = json.loads(path.read_bytes())
+    document["session"]["start"].update(start)
+    _record_in_lock(lambda record: record["negotiations"]["ending"].update(ending))(document)
+    path.write_text(json.dumps(document))
+    with pytest.raises(GraphBusError) as refused:
+        replay_session(_config(kept))
+    assert refused.value.code == "GBE423"
+    assert told in refused.value.sentence
+
+
+@pytest.mark.parametrize("outside", ["/etc/passwd", "../other.py", "agents/../../other.py"])
+def test_a_session_with_a_file_outside_of_the_project_is_not_replayed(kept: Path, outside: str) -> None:
+    path = kept / "negotiation.lock"
+    document = json.loads(path.read_bytes())
+    document["session"]["before"][outside] = pack_bytes(b"")
+    path.write_text(json.dumps(document))
+    with pytest.raises(GraphBusError, match="is not a path in the project") as refused:
+        replay_session(_config(kept))
+    assert refused.value.code == "GBE222"
