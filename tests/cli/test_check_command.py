@@ -409,6 +409,27 @@ def test_a_diff_tells_of_files_that_cannot_be_read(shop: Path, capsys: pytest.Ca
     assert "agents/broken.py" in shown.err
 
 
+@pytest.mark.usefixtures("shop")
+def test_a_file_in_a_package_of_a_package_is_checked_with_the_outer_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("agents", "agents/more"):
+        Path(folder).mkdir(exist_ok=True)
+        Path(folder, "__init__.py").touch()
+    Path("agents/listener.py").rename("agents/more/listener.py")
+    assert main(["check", "agents/more/listener.py"]) == 3
+    said = capsys.readouterr().out
+    assert "GB003" in said
+    assert ":: agents/stock.py" in said
+
+
+def test_what_is_not_proven_fails_a_strict_check_and_is_told(
+    project: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = {**CLEAN, "agents/stock.py": STOCK.replace('{"sku": sku, "in_stock": count}', "self.make()")}
+    monkeypatch.chdir(project(unknown))
+    assert main(["check", "agents", "--strict"]) == 3
+    assert "not proven; `graphbus contract --unknown` gives the reasons." in capsys.readouterr().out
+
+
 def test_no_code_of_the_project_is_run(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shop / "agents/trap.py").write_text("from graphbus_core import GraphBusNode\nraise SystemExit('imported')\n")
     assert main(["check", "agents"]) == 3

@@ -278,3 +278,40 @@ def test_without_kubectl_the_folder_is_for_somebody_else(
     error = capfd.readouterr().err
     assert "kubectl was not found on PATH. [GBE704]" in error
     assert "apply the manifests in k8s with another tool" in error
+
+
+KUBECTL = """#!/bin/sh
+case "$*" in
+  "config current-context") [ -n "$CURRENT" ] || { echo 'error: current-context is not set' >&2; exit 1; }; echo "$CURRENT" ;;
+  "config view --minify --context shop"*) printf https://shop.example ;;
+  *) echo 'error: unknown' >&2; exit 1 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("context", "variables", "target"),
+    [
+        ("", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "the cluster around this container, https://10.0.0.1"),
+        ("", {"CURRENT": "shop"}, "the context shop (https://shop.example)"),
+        ("shop", {}, "the context shop (https://shop.example)"),
+        ("", {}, "GBE731"),
+        ("other", {}, "GBE731"),
+    ],
+)
+def test_the_cluster_is_the_one_of_the_context_or_the_one_around_a_container(
+    place: Path, monkeypatch: pytest.MonkeyPatch, *, context: str, variables: dict[str, str], target: str
+) -> None:
+    from graphbus_core.cli.k8s import _Kubectl
+    from graphbus_core.errors import DeployError
+
+    (place / "bin").mkdir()
+    (place / "bin" / "kubectl").write_text(KUBECTL)
+    (place / "bin" / "kubectl").chmod(0o755)
+    for name, value in {"PATH": f"{place / 'bin'}:/usr/bin:/bin", **variables}.items():
+        monkeypatch.setenv(name, value)
+    if target == "GBE731":
+        with pytest.raises(DeployError, match=target):
+            _Kubectl(Path("k8s"), context)
+    else:
+        assert _Kubectl(Path("k8s"), context).target == target

@@ -316,3 +316,27 @@ def test_the_stages_fit_together_and_an_unknown_name_is_an_attribute_error() -> 
     runtime.PIPELINE.check(RuntimeConfig, runtime.RunHooks)
     with pytest.raises(AttributeError, match="no_such"):
         runtime.no_such  # noqa: B018
+
+
+def test_the_module_tells_its_options_and_has_its_stages_as_a_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    assert runtime.main(["--help"]) == 0
+    assert "--entrypoint" in capsys.readouterr().out
+    assert next(iter(runtime.RUNTIME_PIPELINE)) == "LOAD_RUNTIME_CONFIG"
+    with pytest.raises(AttributeError, match="NO_SUCH_PIPELINE"):
+        runtime.NO_SUCH_PIPELINE  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("ledger", "network"),
+    [("", ("a.example",)), ("sqlite", ("a.example",)), ("nats://b.example:4222/shop", ("a.example", "b.example"))],
+)
+def test_a_confined_graph_may_reach_the_host_of_its_ledger(hello: Path, ledger: str, network: tuple[str, ...]) -> None:
+    from msgspec.structs import replace
+
+    from graphbus_core.settings import resolve_run
+
+    config = resolve_run(RuntimeConfig(artifacts=str(hello / ".graphbus")))
+    config = replace(
+        config, settings=replace(config.settings, ledger=ledger), powers=replace(config.powers, network=("a.example",))
+    )
+    assert runtime._allow_ledger(config).powers.network == network
