@@ -160,9 +160,18 @@ def make_disk_meter(folders: Sequence[Path], disk_mb: int) -> Meter:
 
 
 def _free_space(folders: Sequence[Path]) -> tuple[int, int]:
-    """Return the bytes and the number of files that the disk of the first folder still has room for."""
-    disk = os.statvfs(folders[0])
-    return disk.f_bavail * disk.f_frsize, disk.f_favail
+    """Return the bytes and the number of files that the disk of the first folder still has room for.
+
+    The command may have deleted the folder; then the one above it counts.
+    """
+    folder = folders[0]
+    while True:
+        try:
+            disk = os.statvfs(folder)
+        except FileNotFoundError:
+            folder = folder.parent
+        else:
+            return disk.f_bavail * disk.f_frsize, disk.f_favail
 
 
 def _disk_usage(folders: Sequence[Path]) -> float:
