@@ -409,7 +409,7 @@ class SqliteLedger:
         with self._transaction() as connection:
             (number,) = connection.execute(sql.ASK, (agent, text, deadline)).fetchone()
         self._note()
-        missing_at = began_at + max(min(missing_s, timeout_s - _LONGEST_ANSWER_POLL_S), _TAKEN_S)
+        missing_at = began_at + max(missing_s, _TAKEN_S)
         try:
             async with timeout(timeout_s):
                 while True:
@@ -422,6 +422,10 @@ class SqliteLedger:
                         return str(row[0])
                     pause_s = (monotonic() - began_at) / _QUIET_PER_POLL
                     await sleep(min(max(pause_s, _SHORTEST_ANSWER_POLL_S), _LONGEST_ANSWER_POLL_S))
+        except TimeoutError:
+            if monotonic() - began_at >= _TAKEN_S:
+                self._withdraw(number, agent)
+            raise
         finally:
             with self._transaction() as connection:
                 connection.execute(sql.FORGET_QUESTIONS, (number, self._now()))
