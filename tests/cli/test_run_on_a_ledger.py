@@ -57,6 +57,10 @@ AGENTS = """
 ORDER = ("--publish", "/Bread/Ordered")
 
 
+PATIENT = f"[tool.graphbus.runtime]\nmissing_agent_s = {PATIENCE_S}\n"
+"""However long it takes on a busy machine until a process is there again."""
+
+
 @pytest.fixture
 def bakery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = write_project(tmp_path / "bakery", {"pyproject.toml": "", "bakery/__init__.py": "", "bakery/a.py": AGENTS})
@@ -292,7 +296,7 @@ def test_a_process_that_ends_answers_what_it_has_taken_and_leaves_the_rest(
 ) -> None:
     """Nothing that another process asks is lost when one is replaced: the next one answers it."""
     kitchen = write_project(
-        tmp_path / "kitchen", {"pyproject.toml": "", "kitchen/__init__.py": "", "kitchen/a.py": KITCHEN}
+        tmp_path / "kitchen", {"pyproject.toml": PATIENT, "kitchen/__init__.py": "", "kitchen/a.py": KITCHEN}
     )
     monkeypatch.chdir(kitchen)
     build_graph("kitchen")
