@@ -61,8 +61,8 @@ class Asking:
             timeout_s: How long to wait; None: `DEFAULT_TIMEOUT_S`.
 
         Raises:
-            RequestTimeoutError: GBE635, there is no answer in time.
-            RunError: GBE609, no process runs the agent. GBE669, the handler or method failed. GBE612, the question is not JSON.
+            RequestTimeoutError: GBE635, there is no answer in time. GBE609, no process runs the agent.
+            RunError: GBE669, the handler or method failed. GBE612, the question is not JSON.
         """
         text = json.dumps(freeze(question))
         limit_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
@@ -75,7 +75,9 @@ class Asking:
         try:
             answer = json.loads(await self._engine.ask(agent, text, timeout_s, self._missing_s))
         except AgentMissing:
-            raise RunError("GBE609", agent=agent, what=what, waited_s=round(monotonic() - began_at, 1)) from None
+            raise RequestTimeoutError(
+                "GBE609", agent=agent, what=what, waited_s=round(monotonic() - began_at, 1)
+            ) from None
         except TimeoutError:
             raise RequestTimeoutError("GBE635", responder=agent, topic=what, timeout_s=timeout_s) from None
         if "error" in answer:
