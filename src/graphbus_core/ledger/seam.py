@@ -264,8 +264,8 @@ class Questions(Protocol):
         """Put a question to the process that hosts an agent, and return the answer.
 
         Raises:
-            AgentMissing: For `missing_s`, or for nearly all of `timeout_s`, there was no process that takes it. An engine that
-                needs longer to know, at most a second, waits so long.
+            AgentMissing: For `missing_s`, or for all of `timeout_s`, there was no process that takes it. An engine may need up to
+                a second to know.
             TimeoutError: There was no answer in this time.
         """
 

@@ -173,7 +173,7 @@ _SHOWN: dict[Task, tuple[str, ...]] = {
     "evaluate": ("evaluate",),
     "arbitrate": ("arbitrate",),
 }
-"""Task -> the examples in its prompt, the form of the answer last."""
+"""Task -> the examples in its prompt; the last one of a vote is repeated for each proposal."""
 
 
 def describe_answers(task: Task, *, is_json: bool) -> str:
