@@ -30,7 +30,7 @@ from graphbus_core.editing.sandboxes.usage import (
     make_disk_meter,
 )
 from graphbus_core.errors import NotJudgedError
-from graphbus_core.isolation import kill_marked_processes
+from graphbus_core.isolation import attempt, kill_marked_processes
 
 _POLL_S = 0.05
 _PASSED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
@@ -175,7 +175,8 @@ class StartedProgram:
     def _watch(self) -> None:
         """Measure until it has ended or was killed, and kill it if a limit is reached."""
         while self.process.poll() is None and not self._is_over.wait(MEMORY_PAUSE_S):
-            self.excess = next(filter(None, (meter.poll() for meter in self._meters)), "")
+            excess, error = attempt(lambda: next(filter(None, (meter.poll() for meter in self._meters)), ""))
+            self.excess = (excess or "") if error is None else "its limits could not be measured"
             if self.excess:
                 with suppress(ProcessLookupError):
                     os.killpg(self.process.pid, signal.SIGKILL)
