@@ -124,7 +124,7 @@ WRONG = {
     ),
     "answers before it has read the question": (
         "013",
-        'hello(); [0 for _ in iter(lambda: os.read(0, 1), b\'\\n\')]; os.read(0, 9); '
+        "hello(); [0 for _ in iter(lambda: os.read(0, 1), b'\\n')]; os.read(0, 9); "
         'out.write(b\'{"jsonrpc":"2.0","id":2,"result":{"evaluations":[]}}\\n\'); time.sleep(600)',
     ),
     "answers bye twice": (
